@@ -1,6 +1,6 @@
 //! `outboard cast`: files from this machine to many nodes.
 //!
-//! Modules: `args` (what is asked), `quantity` (sizes and rates), `request` (from that to what is
+//! Modules: `args` (what is asked), `request` (from that to what is
 //! cast where), `progress` (on a terminal), `report` (what is printed of its end), `preview`
 //! (`--dry-run`), `plan` (`--plan`), `failure` (what is said when nothing is cast).
 
@@ -9,7 +9,7 @@ mod failure;
 mod plan;
 mod preview;
 mod progress;
-mod quantity;
+
 mod report;
 mod request;
 

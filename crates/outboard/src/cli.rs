@@ -1,5 +1,6 @@
 //! The command line: commands, their options and their help.
 
+use crate::active::ActiveCommand;
 use crate::cast::CastArgs;
 use crate::cc::CcArgs;
 use crate::generate::What;
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     Cc(CcArgs),
     Cast(CastArgs),
     Sbcast(SbcastArgs),
+    #[command(subcommand)]
+    Active(ActiveCommand),
     #[command(subcommand)]
     Perf(Perf),
     Node(NodeArgs),

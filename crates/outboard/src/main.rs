@@ -4,12 +4,13 @@
 //! error and a non-zero exit code.
 //!
 //! Modules in reading order: `cli` (the commands), `tour`, `cc`, `cast` and
-//! `sbcast` with `launch` and `send_libs`, `run`, `perf`, `node` with
+//! `sbcast` with `launch` and `send_libs`, `active`, `run`, `perf`, `node` with
 //! `services` and `log`, `key`, `status`, `top`, `parent` (ending with the parent process),
 //! `generate`.
 
 #![forbid(unsafe_code)]
 
+mod active;
 mod cast;
 mod cc;
 mod cli;
@@ -20,6 +21,7 @@ mod log;
 mod node;
 mod parent;
 mod perf;
+mod quantity;
 mod run;
 mod sbcast;
 mod send_libs;
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Cast(args) => Ok(cast::run(args)),
         Command::Sbcast(args) => sbcast::run(&args),
         Command::CastReceiver { log } => launch::receive(log.as_deref()).map(success),
+        Command::Active(command) => active::run(command).map(success),
         Command::Perf(perf) => perf::run(perf).map(success),
         Command::Run(args) => run::run(args).map(success),
         Command::Node(args) => node::run(args).map(success),

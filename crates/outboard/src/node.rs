@@ -42,6 +42,11 @@ The configuration file, whose settings the options override (all may be left out
   memory_mib = 4096                   # of one job
   [cast]
   roots = [\"/var/cast\"]               # directories below which files may be published
+  [active]
+  # modules = \"/etc/outboard/modules\"  # for everybody
+  [active.regions.kv]
+  size = \"64MiB\"
+  # persist = \"/var/lib/outboard/kv\"  # read at the start, written when asked and at the end
   [reach.cast]
   cast = \"*\"                         # relays dial each other")]
 pub(crate) struct NodeArgs {
@@ -68,6 +73,13 @@ pub(crate) struct NodeArgs {
     /// sandbox is then the only boundary.
     #[arg(long)]
     accept_toolchains: bool,
+    /// The service active offers a region of this name and size; its bytes are read from and
+    /// written to a file, if one is named. May be repeated.
+    #[arg(long = "region", value_name = "NAME=SIZE[,persist=FILE]", value_parser = region)]
+    regions: Vec<(String, toml::Table)>,
+    /// The service active offers the modules (*.wasm) of this directory to everybody.
+    #[arg(long, value_name = "DIR")]
+    modules: Option<PathBuf>,
     /// No third party reads or alters what the network carries: clients that are set to trust it
     /// too may talk in clear.
     #[arg(long)]
@@ -88,6 +100,7 @@ pub(crate) fn run(args: NodeArgs) -> Outcome {
     let places = KeyPaths::from_environment(|name| std::env::var_os(name));
     let (config, toolchains) = (file(&args, places.as_ref().ok())?, args.toolchains.clone());
     let accepts = args.accept_toolchains;
+    let config = with_active(config, &args.regions, args.modules.as_deref())?;
     let config = with_toolchains(config.overridden_by(flags(args)), toolchains, accepts);
     log::start(config.log.as_deref())?;
     let places = match (places, &config.key) {
@@ -157,6 +170,44 @@ fn with_toolchains(
         }
     }
     config
+}
+
+/// A region's name and its table.
+fn region(word: &str) -> Result<(String, toml::Table), String> {
+    let explain = "write NAME=SIZE or NAME=SIZE,persist=FILE, as in kv=64MiB";
+    let (name, rest) = word.split_once('=').ok_or(explain)?;
+    let mut parts = rest.split(',');
+    let size = parts.next().filter(|size| !size.is_empty()).ok_or(explain)?;
+    let mut table = toml::Table::from_iter([("size".to_owned(), size.into())]);
+    for part in parts {
+        let file = part.strip_prefix("persist=").ok_or(explain)?;
+        let file = std::path::absolute(file).map_err(|error| format!("{file}: {error}"))?;
+        table.insert("persist".into(), file.to_string_lossy().into_owned().into());
+    }
+    Ok((name.to_owned(), table))
+}
+
+/// The file's table of the service active, with the regions and modules that flags name.
+fn with_active(
+    mut config: NodeConfig,
+    regions: &[(String, toml::Table)],
+    modules: Option<&Path>,
+) -> Result<NodeConfig, Box<dyn std::error::Error>> {
+    if regions.is_empty() && modules.is_none() {
+        return Ok(config);
+    }
+    let table = config.tables.entry("active".into()).or_insert_with(|| toml::Table::new().into());
+    let Some(table) = table.as_table_mut() else { return Ok(config) };
+    if let Some(modules) = modules {
+        let modules = std::fs::canonicalize(modules)
+            .map_err(|error| format!("--modules {}: {error}", modules.display()))?;
+        table.insert("modules".into(), modules.to_string_lossy().into_owned().into());
+    }
+    let own = table.entry("regions").or_insert_with(|| toml::Table::new().into());
+    if let Some(own) = own.as_table_mut() {
+        own.extend(regions.iter().map(|(name, table)| (name.clone(), table.clone().into())));
+    }
+    Ok(config)
 }
 
 fn flags(args: NodeArgs) -> NodeConfig {

@@ -23,6 +23,12 @@ pub(crate) const SERVICES: &[ServiceSpec] = &[
         check: outboard_cast::server::check_table,
         run: outboard_cast::server::serve,
     },
+    ServiceSpec {
+        name: "active",
+        by_default: false,
+        check: outboard_active::service::check_table,
+        run: outboard_active::service::serve,
+    },
 ];
 
 /// Names this process after its service, as `ps` and `top` show it: a node starts it by a path that

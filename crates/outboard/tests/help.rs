@@ -26,7 +26,7 @@ fn commands(help: &str) -> Vec<String> {
 fn every_command_has_an_example_that_names_it() {
     assert_eq!(
         commands(&help(&[])),
-        ["tour", "run", "cc", "cast", "sbcast", "perf", "node", "key", "status", "top"]
+        ["tour", "run", "cc", "cast", "sbcast", "active", "perf", "node", "key", "status", "top"]
     );
     assert!(help(&["cc"]).contains("Example:\n  outboard cc gcc "));
     assert!(help(&["cast"]).contains("Example:\n  outboard cast "));
@@ -35,6 +35,11 @@ fn every_command_has_an_example_that_names_it() {
     for command in ["node", "status", "top", "key new", "key export", "key revoke", "key show"] {
         let words: Vec<&str> = command.split(' ').collect();
         assert!(help(&words).contains(&format!("Example:\n  outboard {command}")), "{command}");
+    }
+    for command in commands(&help(&["active"])) {
+        let text = help(&["active", &command]);
+        let example = format!("Example:\n  outboard active {command}");
+        assert!(text.contains(&example), "{command}");
     }
     let all = commands(&help(&["perf"]));
     assert_eq!(all.len(), 18, "{all:?}");

@@ -97,7 +97,8 @@ fn a_key_is_made_once_shown_and_exported() {
     assert!(home.complaint(&["key", "export", "compile"]).contains("is there already"));
     home.complaint(&["key", "export", "No Service"]);
     let typo = home.complaint(&["key", "export", "compiler"]);
-    assert!(typo.contains("no service \"compiler\"; there are: compile, cast, status"), "{typo}");
+    let there = "no service \"compiler\"; there are: compile, cast, active, status";
+    assert!(typo.contains(there), "{typo}");
     assert!(!home.0.join("compiler.key").exists());
 }
 

@@ -1,7 +1,7 @@
 //! The arguments of `outboard cast`. Means nothing by itself: `request` and `plan` read them.
 
-use super::quantity::{ByteCount, ByteRate};
 use crate::launch::LaunchArgs;
+use crate::quantity::{ByteCount, ByteRate};
 use crate::send_libs::EXCLUDED;
 use clap::Args;
 use outboard_cast::schedule::ScheduleKind;

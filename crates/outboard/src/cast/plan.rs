@@ -1,8 +1,8 @@
 //! `--plan`: how chunks would travel, and how long that takes by the step model. Asks no node, and
 //! needs none.
 
-use super::quantity::shown;
 use super::{CastArgs, Failure, WrongUsage, print, request};
+use crate::quantity::shown;
 use outboard_cast::schedule::{CastPlan, LinkModel, PlanRequest, ScheduleKind};
 use outboard_cast::sign::ChunkLen;
 use outboard_cast::source::{NodeTopology, this_machine};

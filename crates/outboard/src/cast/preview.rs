@@ -1,8 +1,8 @@
 //! `--dry-run`: what a cast would send, and what it leaves out. Asks no node.
 
-use super::quantity::shown;
 use super::report::{SKIPPED, left_out, left_out_json};
 use super::{CastArgs, Failure, print, request};
+use crate::quantity::shown;
 use outboard_cast::sign::ChunkLen;
 use outboard_cast::tree::{ScannedTree, TreeNode, scan};
 use serde_json::{Value, json};

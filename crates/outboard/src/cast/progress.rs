@@ -1,7 +1,7 @@
 //! A cast's progress on a terminal: how many entries are found, then one line for all, and one for
 //! each of some nodes, drawn over again. Draws nothing where standard error is no terminal.
 
-use super::quantity::{per_second, shown};
+use crate::quantity::{per_second, shown};
 use outboard_cast::source::{CastProgress, NodeProgress, NodeStage, ProgressSender};
 use std::env;
 use std::io::{self, IsTerminal, Write};

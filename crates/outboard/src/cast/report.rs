@@ -1,6 +1,6 @@
 //! What is printed of a cast that has ended, as text and as JSON.
 
-use super::quantity::{per_second, shown};
+use crate::quantity::{per_second, shown};
 use outboard_cast::source::{CastOutcome, NodeOutcome};
 use outboard_cast::tree::SkippedFiles;
 use serde_json::{Value, json};

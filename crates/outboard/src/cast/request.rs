@@ -1,9 +1,9 @@
 //! From arguments and the environment to what is cast where. Of what is cast it reads no file.
 
 use super::args::ScheduleWish;
-use super::quantity::ByteCount;
 use super::{CastArgs, Failure, WrongUsage};
 use crate::launch::CastReach;
+use crate::quantity::ByteCount;
 use outboard_cast::ShowMode;
 use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::schedule::{ScheduleKind, Topology};

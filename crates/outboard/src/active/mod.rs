@@ -1,0 +1,69 @@
+//! `outboard active`: code next to a node's memory, and modules without a node.
+
+mod local;
+mod new;
+mod remote;
+mod value;
+
+use crate::Outcome;
+use clap::Subcommand;
+use serde_json::{Value, json};
+use std::io::Write;
+use value::{ShowAs, shown};
+
+/// Active code: execute modules next to a node's memory.
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Example:
+  outboard node --serve active --region kv=64MiB &
+  outboard active exec counter.wasm add u64:0 u64:5 --region kv")]
+pub(crate) enum ActiveCommand {
+    Load(remote::LoadArgs),
+    Exec(remote::ExecArgs),
+    List(remote::ListArgs),
+    Drop(remote::DropArgs),
+    Kill(remote::KillArgs),
+    Slowlog(remote::SlowlogArgs),
+    Stats(remote::StatsArgs),
+    Flush(remote::FlushArgs),
+    New(new::NewArgs),
+    Modules(new::ModulesArgs),
+    Run(local::RunLocallyArgs),
+    Test(local::TestLocallyArgs),
+}
+
+pub(crate) fn run(command: ActiveCommand) -> Outcome {
+    match command {
+        ActiveCommand::Load(args) => remote::load(&args),
+        ActiveCommand::Exec(args) => remote::exec(&args),
+        ActiveCommand::List(args) => remote::list(&args),
+        ActiveCommand::Drop(args) => remote::drop_module(&args),
+        ActiveCommand::Kill(args) => remote::kill(&args),
+        ActiveCommand::Slowlog(args) => remote::slowlog(&args),
+        ActiveCommand::Stats(args) => remote::stats(&args),
+        ActiveCommand::Flush(args) => remote::flush(&args),
+        ActiveCommand::New(args) => new::new(&args),
+        ActiveCommand::Modules(args) => new::modules(&args),
+        ActiveCommand::Run(args) => local::run(&args),
+        ActiveCommand::Test(args) => local::test(&args),
+    }
+}
+
+/// Prints an execution's result.
+fn print_result(result: &[u8], show: ShowAs, as_json: bool, more: &Value) -> Outcome {
+    let mut out = std::io::stdout();
+    if as_json {
+        let mut value = json!({
+            "result_hex": shown(result, ShowAs::Hex),
+            "result": shown(result, ShowAs::Auto),
+        });
+        if let (Some(value), Some(more)) = (value.as_object_mut(), more.as_object()) {
+            value.extend(more.clone());
+        }
+        return Ok(writeln!(out, "{value}")?);
+    }
+    match show {
+        ShowAs::Raw => out.write_all(result)?,
+        show => writeln!(out, "{}", shown(result, show))?,
+    }
+    Ok(out.flush()?)
+}

@@ -1,0 +1,379 @@
+//! `outboard active` at a node: load, exec, list, drop, kill, slowlog, stats, flush.
+
+use super::local::failure;
+use super::value::{ArgValue, ShowAs, joined};
+use crate::Outcome;
+use clap::Args;
+use outboard_active::protocol::{EntrySummary, KillTarget, ModuleSummary};
+use outboard_active::{
+    ActiveCall, ActiveClient, ActiveClientOptions, CallPlace, DialActive, ModuleHash,
+};
+use outboard_cluster::dial::Dialer;
+use outboard_cluster::hosts::{Host, HostList};
+use outboard_secure::ServiceName;
+use outboard_verbs::Context;
+use serde_json::{Value, json};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a node may take to answer, besides executing.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an execution is waited for, unless something else is said.
+const LIMIT_DEFAULT: &str = "60";
+/// Files beside a module that are looked at for what it imports, at most.
+const BESIDE_MAX: usize = 256;
+
+/// Which node.
+#[derive(Debug, Args)]
+pub(crate) struct AtNode {
+    /// The node, HOST or HOST:PORT.
+    #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
+    node: HostList,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Load a module, and what it imports from files beside it, into a node.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  outboard active load table.wasm --node n01")]
+pub(crate) struct LoadArgs {
+    /// The module's file.
+    module: PathBuf,
+    #[command(flatten)]
+    at: AtNode,
+}
+
+/// Execute an entry of a module next to a node's memory.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  outboard active exec counter.wasm add u64:0 u64:5 --node n01 --region kv")]
+pub(crate) struct ExecArgs {
+    /// The module: a file, which is loaded if the node lacks it, or the hash or name of one that
+    /// is loaded.
+    module: String,
+    /// The entry.
+    entry: String,
+    /// Its arguments: TYPE:VALUE, with types u8 to u64, i8 to i64, text, hex, file.
+    args: Vec<ArgValue>,
+    /// The region.
+    #[arg(long, value_name = "NAME")]
+    region: String,
+    /// Seconds that the execution may take; the node may allow less.
+    #[arg(long, value_name = "SECONDS", default_value = LIMIT_DEFAULT)]
+    limit: f64,
+    /// Where to execute: entries that only read may run here, on pages read from the node.
+    #[arg(long = "where", value_enum, default_value_t)]
+    place: PlaceWord,
+    /// How to show the result.
+    #[arg(long = "as", value_enum, default_value_t)]
+    show: ShowAs,
+    #[command(flatten)]
+    at: AtNode,
+}
+
+/// Where to execute.
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+enum PlaceWord {
+    /// At the node.
+    Remote,
+    /// Here, if the entry only reads; else at the node.
+    Local,
+    /// Where it is likely to take less time.
+    #[default]
+    Auto,
+}
+
+impl From<PlaceWord> for CallPlace {
+    fn from(word: PlaceWord) -> Self {
+        match word {
+            PlaceWord::Remote => Self::Remote,
+            PlaceWord::Local => Self::Local,
+            PlaceWord::Auto => Self::Auto,
+        }
+    }
+}
+
+/// List the modules of a node that this user may execute.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  outboard active list --node n01")]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    at: AtNode,
+}
+
+/// Drop a module that this user has loaded.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  outboard active drop counter --node n01")]
+pub(crate) struct DropArgs {
+    /// Its hash, or its name if only one is called so.
+    module: String,
+    #[command(flatten)]
+    at: AtNode,
+}
+
+/// End an execution of this user's; without a number, list those under way.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  outboard active kill --node n01
+  outboard active kill 17 --node n01")]
+pub(crate) struct KillArgs {
+    /// Its number in the list.
+    execution: Option<u64>,
+    #[command(flatten)]
+    at: AtNode,
+}
+
+/// Show the slow executions of this user's of late.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  outboard active slowlog --node n01")]
+pub(crate) struct SlowlogArgs {
+    #[command(flatten)]
+    at: AtNode,
+}
+
+/// Show a node's counters of executions.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  outboard active stats --node n01")]
+pub(crate) struct StatsArgs {
+    #[command(flatten)]
+    at: AtNode,
+}
+
+/// Have a node write a region to its file.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  outboard active flush kv --node n01")]
+pub(crate) struct FlushArgs {
+    /// The region.
+    region: String,
+    #[command(flatten)]
+    at: AtNode,
+}
+
+type Fallible<T> = Result<T, Box<dyn Error>>;
+
+impl AtNode {
+    fn host(&self) -> Fallible<Host> {
+        match self.node.hosts() {
+            [host] => Ok(host.clone()),
+            hosts => Err(format!("--node names {} hosts: name one", hosts.len()))?,
+        }
+    }
+
+    /// A client whose calls may take so long.
+    fn connect(&self, limit: Duration) -> Fallible<ActiveClient> {
+        let host = self.host()?;
+        let service: ServiceName = "active".parse()?;
+        let own = [service.clone()];
+        let dialer = Dialer::from_environment(|name| std::env::var_os(name), &own)?;
+        let dial: DialActive = Box::new(move |limit| {
+            let dialled = dialer.dial(&host, &service, Instant::now() + limit);
+            dialled.map_err(|error| error.to_string())
+        });
+        let options = ActiveClientOptions { limit, ..ActiveClientOptions::default() };
+        Ok(ActiveClient::connect(&Context::open()?, dial, options)?)
+    }
+}
+
+fn read(path: &Path) -> Fallible<Vec<u8>> {
+    Ok(std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?)
+}
+
+/// A file's name without what follows the first dot.
+fn name_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
+/// Makes the client know the modules in the directory of one, which may import them.
+fn know_beside(client: &mut ActiveClient, path: &Path) -> Outcome {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let Ok(entries) = std::fs::read_dir(directory.unwrap_or_else(|| Path::new("."))) else {
+        return Ok(());
+    };
+    let files = entries.flatten().map(|entry| entry.path());
+    let modules = files.filter(|file| file.extension().is_some_and(|end| end == "wasm"));
+    for file in modules.take(BESIDE_MAX) {
+        if let Ok(bytes) = std::fs::read(&file) {
+            client.know(&name_of(&file), &bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// The module that a word names: a file's, which the client then knows, or a loaded one.
+fn find(client: &mut ActiveClient, word: &str) -> Fallible<ModuleHash> {
+    let path = Path::new(word);
+    if path.is_file() {
+        know_beside(client, path)?;
+        return Ok(client.know(&name_of(path), &read(path)?)?);
+    }
+    match word.parse() {
+        Ok(hash) => Ok(hash),
+        Err(_) => loaded(client, word),
+    }
+}
+
+/// The one loaded module of a name, or of a hash.
+fn loaded(client: &mut ActiveClient, word: &str) -> Fallible<ModuleHash> {
+    if let Ok(hash) = word.parse() {
+        return Ok(hash);
+    }
+    let named: Vec<ModuleHash> = client
+        .list()?
+        .into_iter()
+        .filter(|module| module.name == word)
+        .map(|module| ModuleHash(module.module))
+        .collect();
+    match named[..] {
+        [hash] => Ok(hash),
+        [] => Err(format!("{word}: there is no such file, and no module of that name is loaded"))?,
+        _ => Err(format!("{} modules are called {word}: give the hash", named.len()))?,
+    }
+}
+
+fn entries(module: &ModuleSummary) -> Value {
+    let of = |entry: &EntrySummary| json!({ "name": entry.name, "read_only": entry.is_read_only });
+    module.entries.iter().map(of).collect()
+}
+
+pub(crate) fn load(args: &LoadArgs) -> Outcome {
+    let mut client = args.at.connect(PATIENCE)?;
+    know_beside(&mut client, &args.module)?;
+    let bytes = read(&args.module)?;
+    let (hash, entries) = client.load(&name_of(&args.module), &bytes)?;
+    let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    if args.at.json {
+        println!("{}", json!({ "hash": hash.to_string(), "entries": names }));
+    } else {
+        println!("{hash}  {}", names.join(" "));
+    }
+    Ok(())
+}
+
+pub(crate) fn exec(args: &ExecArgs) -> Outcome {
+    let limit = Duration::try_from_secs_f64(args.limit)
+        .map_err(|_| format!("--limit {}: write seconds, such as 0.5", args.limit))?;
+    let mut client = args.at.connect(limit.saturating_add(PATIENCE))?;
+    let module = find(&mut client, &args.module)?;
+    let region = client.attach(&args.region)?;
+    let values = joined(&args.args);
+    let mut call = ActiveCall::new(&region, module, &args.entry, &values);
+    call.limit = Some(limit);
+    let since = Instant::now();
+    let (executed, place) = client.execute_at(&call, args.place.into())?;
+    let place = if place == CallPlace::Local { "local" } else { "remote" };
+    let took_us = u64::try_from(since.elapsed().as_micros())?;
+    if let Some(why) = failure(&executed) {
+        return Err(why.into());
+    }
+    let outboard_active::Outcome::Done { result, .. } = executed else { return Ok(()) };
+    super::print_result(
+        &result,
+        args.show,
+        args.at.json,
+        &json!({ "took_us": took_us, "where": place }),
+    )
+}
+
+pub(crate) fn list(args: &ListArgs) -> Outcome {
+    let modules = args.at.connect(PATIENCE)?.list()?;
+    if args.at.json {
+        let described = modules.iter().map(|module| {
+            json!({
+                "hash": ModuleHash(module.module).to_string(),
+                "name": module.name,
+                "bytes": module.len,
+                "everybodys": module.is_operators,
+                "entries": entries(module),
+            })
+        });
+        println!("{}", Value::Array(described.collect()));
+        return Ok(());
+    }
+    for module in &modules {
+        let names = module.entries.iter().map(|entry| {
+            let mark = if entry.is_read_only { "" } else { "*" };
+            format!("{}{mark}", entry.name.escape_debug())
+        });
+        let names: Vec<String> = names.collect();
+        let (hash, name) = (ModuleHash(module.module), module.name.escape_debug());
+        println!("{hash}  {name}  {} bytes  {}", module.len, names.join(" "));
+    }
+    Ok(())
+}
+
+pub(crate) fn drop_module(args: &DropArgs) -> Outcome {
+    let mut client = args.at.connect(PATIENCE)?;
+    let module = loaded(&mut client, &args.module)?;
+    client.drop_module(module)?;
+    say_done(&args.at, &json!({ "dropped": module.to_string() }))
+}
+
+pub(crate) fn kill(args: &KillArgs) -> Outcome {
+    let mut client = args.at.connect(PATIENCE)?;
+    match args.execution {
+        Some(number) => {
+            client.kill(KillTarget::Execution(number))?;
+            say_done(&args.at, &json!({ "killed": number }))
+        }
+        None => show(&args.at, &client.running()?),
+    }
+}
+
+pub(crate) fn slowlog(args: &SlowlogArgs) -> Outcome {
+    show(&args.at, &args.at.connect(PATIENCE)?.slowlog()?)
+}
+
+pub(crate) fn stats(args: &StatsArgs) -> Outcome {
+    show(&args.at, &args.at.connect(PATIENCE)?.stats()?)
+}
+
+pub(crate) fn flush(args: &FlushArgs) -> Outcome {
+    let mut client = args.at.connect(PATIENCE)?;
+    let region = client.attach(&args.region)?;
+    client.flush_region(&region)?;
+    say_done(&args.at, &json!({ "flushed": args.region }))
+}
+
+fn say_done(at: &AtNode, what: &Value) -> Outcome {
+    if at.json {
+        println!("{what}");
+    }
+    Ok(())
+}
+
+/// Shows a node's JSON: as it is, or a line for each entry, or for each number.
+fn show(at: &AtNode, text: &str) -> Outcome {
+    let value: Value = serde_json::from_str(text)?;
+    if at.json {
+        println!("{value}");
+        return Ok(());
+    }
+    match &value {
+        Value::Array(entries) => entries.iter().for_each(|entry| println!("{}", line(entry))),
+        Value::Object(members) => members.iter().for_each(|(name, value)| {
+            println!("{}  {}", name.escape_debug(), line(value));
+        }),
+        other => println!("{}", line(other)),
+    }
+    Ok(())
+}
+
+fn line(value: &Value) -> String {
+    match value {
+        Value::Object(members) => {
+            let members = members.iter().map(|(name, value)| format!("{name} {}", line(value)));
+            members.collect::<Vec<_>>().join("  ")
+        }
+        Value::String(text) => text.escape_debug().collect(),
+        other => other.to_string(),
+    }
+}
