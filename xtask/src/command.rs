@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -138,6 +139,27 @@ pub(crate) fn showing<'a>(unshare: &'a mut Command, shown: &Path, at: &Path) -> 
 pub(crate) fn signal_all(processes: &[u32], signal: &str) -> Result<()> {
     let mut kill = Command::new("kill");
     run(kill.arg(format!("-{signal}")).args(processes.iter().map(ToString::to_string)))
+}
+
+/// Compiles a program of one C file, given by its path below the workspace's root, to `bench` in
+/// cargo's target directory; `libraries` are the linker's options.
+///
+/// # Errors
+/// When there is no C compiler, or it refuses the file.
+pub(crate) fn compile_c(source: &str, libraries: &[&str]) -> Result<PathBuf> {
+    /// Tests compile the same file at once, and may run it already.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let directory = target_dir().join("bench");
+    fs::create_dir_all(&directory)?;
+    let name = Path::new(source).file_stem().with_context(|| format!("{source} has no name"))?;
+    let program = directory.join(name);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let fresh = program.with_extension(format!("{}-{number}", std::process::id()));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2"]);
+    run(compiler.arg(root().join(source)).arg("-o").arg(&fresh).args(libraries))?;
+    fs::rename(&fresh, &program)?;
+    Ok(program)
 }
 
 /// The command as typed in a shell, for messages.

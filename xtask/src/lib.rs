@@ -11,6 +11,7 @@
 //! - `lab`: several emulated hosts on this machine, in network namespaces;
 //! - `compile`: `outboard cc` in network namespaces, for another suite;
 //! - `cast`: `outboard cast` in network namespaces, for another;
+//! - `modules`: building the shipped modules of active code, and running them natively;
 //! - `bench`: running Outboard and its rivals in turn, and drawing the result;
 //! - `slurm`: the files and commands of Slurm's daemons, for a suite and a benchmark;
 //! - `scratch`: a directory for the files of one run;
@@ -26,6 +27,7 @@ pub mod compile;
 pub mod ibverbs;
 pub mod lab;
 pub mod libs;
+pub mod modules;
 mod process;
 mod scratch;
 pub mod siw;

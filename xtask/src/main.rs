@@ -3,10 +3,12 @@
 //! Only reads the command line; the work is in the library beside it.
 #![forbid(unsafe_code)]
 
+use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use xtask::test::Settings;
 
 #[derive(Parser)]
@@ -39,6 +41,16 @@ enum Task {
     },
     /// Regenerate the C layouts of libibverbs and librdmacm from the installed headers, by bindgen
     Bindings,
+    /// Build the shipped modules of active code, or check that the built ones are up to date
+    Modules {
+        /// What to do
+        step: ModulesStep,
+    },
+    /// Emulated hosts on this machine
+    Lab {
+        #[command(subcommand)]
+        lab: LabTask,
+    },
     /// Run a benchmark against its rivals: cargo xtask bench stack
     Bench {
         /// Which benchmark
@@ -46,6 +58,32 @@ enum Task {
         /// Install what it needs first
         #[arg(long)]
         install: bool,
+    },
+}
+
+/// What to do with the modules.
+#[derive(Clone, Copy, ValueEnum)]
+enum ModulesStep {
+    /// Build them into modules/built
+    Build,
+    /// Build them elsewhere and compare
+    Check,
+}
+
+#[derive(Subcommand)]
+enum LabTask {
+    /// Two hosts, A and B, with a link that delays every packet; runs a command on A
+    #[command(after_help = xtask::lab::run::EXAMPLES)]
+    Delay {
+        /// How long each packet takes, such as 100us or 1ms
+        #[arg(long, value_parser = xtask::lab::units::duration)]
+        one_way: Duration,
+        /// What each host sends at most in a second, such as 1gbit; unlimited without it
+        #[arg(long, value_parser = xtask::lab::units::bits)]
+        rate: Option<u64>,
+        /// The command and its arguments
+        #[arg(last = true)]
+        command: Vec<OsString>,
     },
 }
 
@@ -67,6 +105,11 @@ fn run(task: Task) -> Result<()> {
         }
         Task::Libs { release } => libs(release),
         Task::Bindings => xtask::bindings::run(),
+        Task::Modules { step: ModulesStep::Build } => xtask::modules::build(),
+        Task::Modules { step: ModulesStep::Check } => xtask::modules::report(),
+        Task::Lab { lab: LabTask::Delay { one_way, rate, command } } => {
+            xtask::lab::run::delay(one_way, rate, &command)
+        }
         Task::Bench { name, install } => xtask::bench::run(&name, install),
     }
 }

@@ -6,6 +6,7 @@
 //! table `docs/benchmarks/NAME.md`, `chart` draws the chart beside it. A new benchmark is a module
 //! here and a row in [`BENCHES`].
 
+mod active;
 mod cast;
 pub mod chart;
 mod compile;
@@ -40,6 +41,7 @@ pub const BENCHES: &[Bench] = &[
     Bench { name: "stack", needs: &[], run: stack::run },
     Bench { name: "ibverbs", needs: &[], run: ibverbs::run },
     Bench { name: "cast", needs: cast::NEEDS, run: cast::run },
+    Bench { name: "active", needs: active::NEEDS, run: active::run },
     Bench { name: "compile", needs: compile::NEEDS, run: compile::run },
     Bench { name: "compile-servers", needs: compile::NEEDS, run: compile::run_servers },
 ];

@@ -1,15 +1,22 @@
-//! Several hosts on one machine: network namespaces with links of limited speed to one bridge.
+//! Several hosts on one machine: network namespaces with links of limited speed to one bridge, or
+//! two of them with a link that delays every packet.
 //!
 //! Every host has a control group, which measures exactly how much processor time its programs use,
 //! and a processor to which they are pinned. A lab needs root. It has no connection and no route to
 //! the outside, and it is removed when the value is dropped, or when this program ends in any way:
 //! a janitor, a process of its own, does that.
 //!
-//! Reading order: `group` (control groups), `network` (namespaces, links), `janitor`.
+//! Reading order: `group` (control groups), `network` (namespaces, links), `janitor`; then `delay`
+//! (two hosts and their link), `check` (what that link does, in figures), `units` and `run` (`cargo
+//! xtask lab delay`).
 
+mod check;
+mod delay;
 mod group;
 mod janitor;
 mod network;
+pub mod run;
+pub mod units;
 
 use std::ffi::OsStr;
 use std::net::Ipv4Addr;
@@ -19,6 +26,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+pub use check::{LinkCheck, PathFigures};
+pub use delay::{Delay, DelayedPair, WireReport};
 pub use group::Group;
 pub use network::{Cable, Link};
 
@@ -55,30 +64,53 @@ pub struct Host {
 /// Number of labs made by this process, so that no two share names.
 static LABS: AtomicU32 = AtomicU32::new(0);
 
+/// What to look at when there are no hosts.
+const NEEDS_ROOT: &str = "cannot make hosts (network namespaces need root)";
+
+/// What hosts stand on: names that no other lab has, a group, and who removes everything.
+#[derive(Debug)]
+struct Ground {
+    group: Group,
+    namespaces: Vec<String>,
+    bridge: String,
+    janitor: Janitor,
+}
+
+impl Ground {
+    /// The group is made, the namespaces are only named.
+    fn new(hosts: usize) -> Result<Self> {
+        let number = LABS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("outboard-{}-{number}", std::process::id());
+        let group = Group::at_root(&name)?;
+        let namespaces: Vec<String> = (0..hosts).map(|host| format!("{name}-h{host}")).collect();
+        let bridge = format!("{name}-sw");
+        let janitor = Janitor::start(group.path(), namespaces.iter().chain([&bridge]))?;
+        group.create()?;
+        Ok(Self { group, namespaces, bridge, janitor })
+    }
+
+    /// The hosts in the namespaces, each on its processors.
+    fn hosts(&self, processors: &[&str]) -> Result<Vec<Host>> {
+        let places = self.namespaces.iter().zip(processors).enumerate();
+        let host = |(index, (namespace, processors)): (usize, (&String, &&str))| {
+            let group = self.group.child(&format!("h{index}"))?;
+            let (namespace, processors) = (namespace.clone(), (*processors).to_owned());
+            Ok(Host { address: network::address(index), group, namespace, processors })
+        };
+        places.map(host).collect()
+    }
+}
+
 impl Lab {
     /// A host for each of `processors`, a list as for `taskset` (`0`, `1`, `0-3`).
     ///
     /// # Errors
     /// When namespaces or control groups cannot be made: not root, or a kernel without them.
     pub fn new(processors: &[&str], link: Link) -> Result<Self> {
-        let number = LABS.fetch_add(1, Ordering::Relaxed);
-        let name = format!("outboard-{}-{number}", std::process::id());
-        let group = Group::at_root(&name)?;
-        let namespaces: Vec<String> =
-            (0..processors.len()).map(|host| format!("{name}-h{host}")).collect();
-        let bridge = format!("{name}-sw");
-        let everything = namespaces.iter().chain([&bridge]);
-        let janitor = Janitor::start(group.path(), everything)?;
-        group.create()?;
-        network::make(&bridge, &namespaces, link)
-            .context("cannot make hosts (network namespaces need root)")?;
-        let hosts = namespaces.into_iter().zip(processors).enumerate();
-        let hosts = hosts.map(|(index, (namespace, processors))| {
-            let group = group.child(&format!("h{index}"))?;
-            let address = network::address(index);
-            Ok(Host { address, group, namespace, processors: (*processors).to_owned() })
-        });
-        let hosts = hosts.collect::<Result<_>>()?;
+        let ground = Ground::new(processors.len())?;
+        network::make(&ground.bridge, &ground.namespaces, link).context(NEEDS_ROOT)?;
+        let hosts = ground.hosts(processors)?;
+        let Ground { group, bridge, janitor, .. } = ground;
         Ok(Self { hosts, group, bridge, _janitor: janitor })
     }
 
@@ -152,10 +184,19 @@ impl Host {
     /// `program` on this host. It ends with the lab at the latest.
     #[must_use]
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = self.group.command("nsenter");
-        command.arg(format!("--net=/run/netns/{}", self.namespace)).arg("--");
-        command.args(["taskset", "--cpu-list", &self.processors]).arg(program);
+        let [enter, words @ ..] = self.prefix();
+        let mut command = self.group.command(enter);
+        command.args(words).arg(program);
         command
+    }
+
+    /// The words that, in front of a program's, make it run in the host's network and on its
+    /// processors.
+    fn prefix(&self) -> [String; 6] {
+        let network = format!("--net=/run/netns/{}", self.namespace);
+        let pinned = ["taskset", "--cpu-list", &self.processors].map(str::to_owned);
+        let [taskset, list, processors] = pinned;
+        ["nsenter".to_owned(), network, "--".to_owned(), taskset, list, processors]
     }
 
     /// Processor time of this host's programs so far, including those that have ended.

@@ -44,29 +44,51 @@ const SHORT_BURST: u32 = 3_000;
 /// Bytes of a link's queue: those of 8 ms at 1 Gbit/s.
 const QUEUE: u32 = 1_000_000;
 
+/// TCP's buffers where a link delays: least, first, most bytes. The most is what 10 Gbit/s have
+/// under way in 20 ms.
+const WINDOWS: [&str; 2] =
+    ["net.ipv4.tcp_rmem=4096 131072 50000000", "net.ipv4.tcp_wmem=4096 131072 25000000"];
+
 /// The address of a host in its lab, from the range for tests between networks (RFC 2544 §C.2.2).
 pub(super) fn address(index: usize) -> Ipv4Addr {
     let number = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(1);
     Ipv4Addr::from_bits(Ipv4Addr::new(198, 18, 0, 0).to_bits().saturating_add(number))
 }
 
-fn hardware(index: usize) -> String {
+pub(super) fn hardware(index: usize) -> String {
     let [.., high, low] = address(index).octets();
     format!("02:00:c6:12:{high:02x}:{low:02x}")
 }
 
 /// Makes the namespaces and connects them.
 pub(super) fn make(bridge: &str, hosts: &[String], link: Link) -> Result<()> {
-    let namespaces = hosts.iter().map(String::as_str).chain([bridge]);
-    let add: String = namespaces.map(|name| format!("netns add {name}\n")).collect();
-    batch("ip", None, &add)?;
+    make_bare(hosts)?;
+    batch("ip", None, &format!("netns add {bridge}\n"))?;
     batch("ip", Some(bridge), &bridge_of(hosts))?;
     batch("tc", Some(bridge), &limits((0..hosts.len()).map(|host| format!("p{host}")), link))?;
+    configure(hosts, link)
+}
+
+/// Makes namespaces without any interface.
+pub(super) fn make_bare(hosts: &[String]) -> Result<()> {
+    let add: String = hosts.iter().map(|name| format!("netns add {name}\n")).collect();
+    batch("ip", None, &add)
+}
+
+/// Gives each host the address of its interface, which is there already, and limits what it sends.
+pub(super) fn configure(hosts: &[String], link: Link) -> Result<()> {
     for (index, host) in hosts.iter().enumerate() {
         batch("ip", Some(host), &host_of(index, hosts.len()))?;
         batch("tc", Some(host), &limits(["eth0".to_owned()].into_iter(), link))?;
     }
     Ok(())
+}
+
+/// Lets TCP in a namespace keep more bytes under way than the system's default.
+pub(super) fn widen(host: &str) -> Result<()> {
+    let mut set = Command::new("ip");
+    set.args(["netns", "exec", host, "sysctl", "--quiet", "--write"]);
+    command::run(set.args(WINDOWS))
 }
 
 /// The bridge, and for each host a pair of interfaces with one end in the host.

@@ -1,4 +1,4 @@
-//! Labs of two hosts, on machines that allow them.
+//! Labs of two hosts, and pairs with a delay, on machines that allow them.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,18 +9,29 @@ use std::thread::sleep;
 use std::time::Instant;
 
 use super::*;
-use crate::bench::measure::Server;
+use crate::bench::measure::{Server, number};
 use crate::command;
 
-/// `None` if the user is not root, or there are no control groups.
-fn lab() -> Option<Lab> {
+/// Whether the user is root, and there are control groups.
+fn is_allowed() -> bool {
     static ALLOWED: OnceLock<bool> = OnceLock::new();
-    let allowed = ALLOWED.get_or_init(|| {
+    *ALLOWED.get_or_init(|| {
         Group::at_root(&format!("outboard-probe-{}", std::process::id()))
             .is_ok_and(|group| group.create().is_ok() && group.remove().is_ok())
             && command::succeeds("unshare", &["--net", "true"])
-    });
-    allowed.then(|| Lab::new(&["0", "0"], Link::BitsPerSecond(1_000_000_000)).unwrap())
+    })
+}
+
+/// `None` if this machine allows none.
+fn lab() -> Option<Lab> {
+    is_allowed().then(|| Lab::new(&["0", "0"], Link::BitsPerSecond(1_000_000_000)).unwrap())
+}
+
+/// The same; it also takes a C compiler and TAP devices.
+fn delayed(one_way: Duration) -> Option<DelayedPair> {
+    let tools = Path::new("/dev/net/tun").exists() && command::succeeds("cc", &["--version"]);
+    let delay = Delay { one_way, link: Link::Unlimited };
+    (is_allowed() && tools).then(|| DelayedPair::new(delay).unwrap())
 }
 
 #[test]
@@ -79,4 +90,52 @@ fn a_group_is_killed_with_its_children() {
     group.kill().unwrap();
     assert_eq!(inside(), 0);
     assert!(!shell.wait().unwrap().success());
+}
+
+#[test]
+fn a_delayed_round_trip_takes_twice_the_delay() {
+    // The fastest, and with room, because other tests run on the same processors. What uses the
+    // delay checks it more closely first.
+    let Some(pair) = delayed(Duration::from_millis(5)) else { return };
+    let program = command::compile_c("xtask/src/lab/probe.c", &[]).unwrap();
+    for what in ["udp", "tcp"] {
+        let fastest = number(&pair.probe(&program, what, "100").unwrap(), "/least_us").unwrap();
+        assert!((10_000.0..14_000.0).contains(&fastest), "{what}: {fastest} µs");
+    }
+    let report = pair.finish().unwrap();
+    assert!(report.packets >= 400, "{report:?}");
+}
+
+#[test]
+fn a_delayed_stream_arrives_as_it_was() {
+    // Several times what the link holds at once; nobody sums these packets on the way.
+    const SEND: &str = "import hashlib, random, socket, sys\n\
+        s = socket.create_connection((sys.argv[1], 7)); h = hashlib.blake2b()\n\
+        for n in range(200): b = random.randbytes(1000003 + n); s.sendall(b); h.update(b)\n\
+        s.shutdown(1); print(h.hexdigest() == s.makefile().read())";
+    const HASH: &str = "import hashlib, socket\n\
+        s = socket.create_server(('', 7)); print('up', flush=True); c = s.accept()[0]\n\
+        h = hashlib.blake2b()\n\
+        while b := c.recv(1 << 20): h.update(b)\n\
+        c.sendall(h.hexdigest().encode())";
+    let Some(pair) = delayed(Duration::from_millis(1)) else { return };
+    let [a, b] = pair.hosts();
+    let _server = Server::start_with_line(b.command("python3").args(["-c", HASH])).unwrap();
+    let mut send = a.command("python3");
+    send.args(["-c", SEND, &b.address.to_string()]);
+    assert_eq!(command::output(&mut send).unwrap(), "True\n");
+    // The whole segments of a large stream were passed in one piece.
+    let report = pair.finish().unwrap();
+    assert!(report.bytes > 200_000_000 && report.bytes / report.packets > 5_000, "{report:?}");
+}
+
+#[test]
+fn nothing_is_left_of_a_delayed_pair_and_its_link() {
+    let Some(pair) = delayed(Duration::ZERO) else { return };
+    let (wire, group) = (pair.wire.process(), pair.hosts()[0].group.path().to_owned());
+    let namespace = format!("/run/netns/{}", pair.hosts()[0].namespace);
+    let alive = || Path::new(&format!("/proc/{wire}")).exists();
+    assert!(alive() && group.is_dir() && Path::new(&namespace).exists());
+    drop(pair);
+    assert!(!alive() && !group.exists() && !Path::new(&namespace).exists());
 }

@@ -16,7 +16,7 @@ use super::needs::Need;
 use super::{Count, Settings};
 use crate::command::{self, cargo};
 use crate::siw::interop::Program;
-use crate::{cast, compile, ibverbs, libs, siw, tidy};
+use crate::{cast, compile, ibverbs, libs, modules, siw, tidy};
 
 /// A set of tests that runs or is skipped as one.
 #[derive(Debug)]
@@ -151,6 +151,14 @@ pub const SUITES: &[Suite] = &[
         run: |settings| integration(settings, "network"),
     },
     Suite {
+        name: "modules",
+        about: "active code's shipped modules: rebuilt to the same bytes; on all engines alike",
+        needs: &[Need::Packages(modules::PACKAGES)],
+        minutes: 8,
+        builds: None,
+        run: shipped_modules,
+    },
+    Suite {
         name: "connections",
         about: "10,000 connections at once, in release",
         needs: &[],
@@ -225,6 +233,15 @@ fn libraries(settings: &Settings) -> Result<Count> {
     findings.iter().for_each(|finding| println!("{finding}"));
     let mut count = Count::one(findings.is_empty());
     count += integration(settings, "stock")?;
+    Ok(count)
+}
+
+/// Counts the comparison of the built modules with their sources as one test.
+fn shipped_modules(settings: &Settings) -> Result<Count> {
+    let findings = modules::check()?;
+    findings.iter().for_each(|finding| println!("{finding}"));
+    let mut count = Count::one(findings.is_empty());
+    count += integration(settings, "shipped")?;
     Ok(count)
 }
 

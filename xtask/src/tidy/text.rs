@@ -1,7 +1,9 @@
 //! Rules about the text of a file: its opening, its size, words and paths that do not belong.
 
 use super::Finding;
-use super::house::{FILE_LINES, HOMES, LINE_COLUMNS, MARKS, TEST_FILE_LINES, UNSAFE_CRATES};
+use super::house::{
+    FILE_LINES, HOMES, LINE_COLUMNS, MARKS, TEST_FILE_LINES, UNSAFE_CRATES, UNSAFE_PLACES,
+};
 use super::source::Source;
 
 /// Lines of `//!` with which a `lib.rs` opens, at least.
@@ -35,7 +37,8 @@ fn opening(source: &Source) -> Option<Finding> {
 /// The root files of crates without `unsafe` forbid it to the compiler.
 fn root_forbids_unsafe(source: &Source) -> Option<Finding> {
     let root = source.path.ends_with("src/lib.rs") || source.path.ends_with("src/main.rs");
-    let free = source.crate_name().is_some_and(|name| UNSAFE_CRATES.contains(&name));
+    let named = source.crate_name().is_some_and(|name| UNSAFE_CRATES.contains(&name));
+    let free = named || UNSAFE_PLACES.iter().any(|place| source.path.starts_with(place));
     let forbids = source.text.lines().any(|line| line == "#![forbid(unsafe_code)]");
     (root && !free && !forbids)
         .then(|| Finding::new(&source.path, 1, "lacks #![forbid(unsafe_code)]"))
