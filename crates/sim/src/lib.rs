@@ -1,4 +1,5 @@
-//! Two iWARP connections on a virtual network and clock, for tests and fuzzing.
+//! Two iWARP connections on a virtual network and clock, for tests and fuzzing; and active code on
+//! networks and network cards that no machine here has.
 //!
 //! The code under test is the very [`outboard_iwarp::Connection`] that runs on TCP. What crosses
 //! is decoded independently with `outboard-wire` and kept as text, so that a test reads as a
@@ -15,10 +16,12 @@
 //! * [`intruder`]: handshakes and sessions with an attacker in between;
 //! * [`metadata_log`]: a server's knowledge of files against any log;
 //! * [`script`]: random operations against a model of memory;
-//! * [`pcap`]: captured TCP streams, for replaying bytes of other implementations.
+//! * [`pcap`]: captured TCP streams, for replaying bytes of other implementations;
+//! * [`active`]: the simulation of the paper "Active RDMA".
 
 #![forbid(unsafe_code)]
 
+pub mod active;
 pub mod chunk;
 pub mod hostile;
 pub mod intruder;
