@@ -16,6 +16,6 @@
 #define OB_MODULE_SCRIPT \
     "script#08ad567acd8264096c72a70caabdc1b6d7e2db515043c2a85b4f77e515f7bde0"
 #define OB_MODULE_TOPK \
-    "topk#0863edba5cea665a0d6dcbb2b456967866d3895babb4fc9796f2d397e287c7ae"
+    "topk#895ecbe729d568b3a6f288fcf941f11b365ceef80c76f879dac5690fb4158325"
 
 #endif

@@ -66,6 +66,7 @@ OB_INLINE uint64_t bar(const struct heap *heap)
 
 /* One loop for each predicate, so that none is chosen for each record. Returns the selected. */
 #define SCAN(condition)                                                                          \
+    _Pragma("clang loop unroll_count(4)")                                                        \
     for (; at < end; at += step) {                                                               \
         uint64_t key = at[0], value = at[1];                                                     \
         (void)key;                                                                               \

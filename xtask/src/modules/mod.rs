@@ -6,6 +6,7 @@
 mod tools;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -88,6 +89,8 @@ fn build_one(name: &str, directory: &Path, file: &Path) -> Result<()> {
     let object = directory.join(format!("{name}.o"));
     command::run(&mut tools::compiler(name, directory, &object))?;
     command::run(&mut tools::linker(&object, file))?;
+    // The linker makes programs, which are executable; a module is data.
+    fs::set_permissions(file, fs::Permissions::from_mode(0o644))?;
     Ok(fs::remove_file(object)?)
 }
 

@@ -15,15 +15,20 @@ const STREAK: u32 = 4;
 /// One look at the sockets takes a microsecond. If it took this long, the scheduler gave the
 /// processor to another thread that computes.
 const INTERRUPTION: Duration = Duration::from_micros(500);
-/// How long the background thread does not spin after that.
-const STAY_AWAY: Duration = Duration::from_secs(1);
+/// How long a thread does not spin after that: a lone interruption, such as a hypervisor's, costs
+/// little; each one that follows soon doubles the pause, because a thread that computes is there.
+const AWAY_MIN: Duration = Duration::from_millis(8);
+const AWAY_MAX: Duration = Duration::from_secs(1);
+/// An interruption follows soon when it comes within so many pauses' lengths of the last one.
+const SOON: u32 = 4;
 
 /// The record of the last sleeps and windows of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct AdaptiveSpin {
     looking: bool,
     streak: u32,
-    away_until: Option<Instant>,
+    /// The last pause: how long, and its end.
+    away: Option<(Duration, Instant)>,
 }
 
 impl AdaptiveSpin {
@@ -38,7 +43,7 @@ impl AdaptiveSpin {
 
     /// A sleep is over.
     pub fn slept(&mut self, length: Duration, now: Instant) {
-        if self.away_until.is_some_and(|until| now < until) {
+        if self.away.is_some_and(|(_, until)| now < until) {
             return;
         }
         self.streak = if length < SHORT_SLEEP { self.streak + 1 } else { 0 };
@@ -55,7 +60,15 @@ impl AdaptiveSpin {
         }
         if longest >= INTERRUPTION {
             (self.looking, self.streak) = (false, 0);
-            self.away_until = Some(now + STAY_AWAY);
+            let pause = self.next_pause(now);
+            self.away = Some((pause, now + pause));
+        }
+    }
+
+    fn next_pause(&self, now: Instant) -> Duration {
+        match self.away {
+            Some((last, until)) if now < until + last * SOON => (last * 2).min(AWAY_MAX),
+            _ => AWAY_MIN,
         }
     }
 }
@@ -97,6 +110,13 @@ mod tests {
         assert!(!spin.is_looking());
     }
 
+    /// Whether short sleeps at that time make it look again.
+    fn looks_again(spin: &AdaptiveSpin, now: Instant) -> bool {
+        let mut spin = spin.clone();
+        (0..STREAK).for_each(|_| spin.slept(WINDOW, now));
+        spin.is_looking()
+    }
+
     #[test]
     fn another_thread_on_the_processor_ends_spinning_for_a_while() {
         let now = Instant::now();
@@ -105,13 +125,23 @@ mod tests {
         assert!(spin.is_looking());
         spin.looked(true, now, INTERRUPTION);
         assert!(!spin.is_looking());
-        for _ in 0..STREAK {
-            spin.slept(WINDOW, now);
+        assert!(!looks_again(&spin, now));
+        assert!(looks_again(&spin, now + AWAY_MIN));
+    }
+
+    #[test]
+    fn interruptions_that_go_on_keep_it_away_for_longer_and_lone_ones_do_not() {
+        let mut now = Instant::now();
+        let mut spin = spin(now);
+        for doublings in 0..10 {
+            let pause = AWAY_MAX.min(AWAY_MIN * (1 << doublings));
+            spin.looked(false, now, INTERRUPTION);
+            assert!(!looks_again(&spin, now + pause - Duration::from_nanos(1)), "{doublings}");
+            assert!(looks_again(&spin, now + pause), "{doublings}");
+            now += pause;
         }
-        assert!(!spin.is_looking());
-        for _ in 0..STREAK {
-            spin.slept(WINDOW, now + STAY_AWAY);
-        }
-        assert!(spin.is_looking());
+        now += AWAY_MAX * SOON;
+        spin.looked(false, now, INTERRUPTION);
+        assert!(looks_again(&spin, now + AWAY_MIN));
     }
 }
