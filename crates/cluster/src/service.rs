@@ -7,7 +7,7 @@
 mod reports;
 
 use crate::arrivals::{Arrivals, Arrived};
-use crate::hub::{Admitted, Hub, HubCounters, HubError, HubEvent, HubOptions, PeerId};
+use crate::hub::{Admitted, Hub, HubCounters, HubError, HubEvent, HubOptions, PeerId, PeerMap};
 use crate::node::{Arrival, Permit, ServiceLink};
 use crate::waker::Waker;
 use outboard_secure::NodeId;
@@ -16,7 +16,6 @@ use reports::Reports;
 use rustix::event::epoll;
 use serde::Serialize;
 use serde_json::Value;
-use std::collections::HashMap;
 use std::error::Error;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
@@ -180,7 +179,7 @@ pub struct ServiceLoop<S: Service> {
     hub: Hub<S::Tag>,
     arrivals: Arrivals,
     waker: Waker,
-    permits: HashMap<PeerId, Permit>,
+    permits: PeerMap<Permit>,
     service: S,
     /// Readable when one of the descriptors is.
     ready: OwnedFd,
@@ -217,7 +216,7 @@ impl<S: Service> ServiceLoop<S> {
             hub,
             arrivals: Arrivals::new(waker.clone()),
             waker,
-            permits: HashMap::new(),
+            permits: PeerMap::default(),
             service,
             ready,
             events: Vec::new(),

@@ -37,13 +37,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     for entry in ["empty", "count"] {
         // The first makes the instance, on a thread.
-        if executor.execute(request(entry)).is_none() {
+        if executor.execute(&request(entry)).is_none() {
             while executor.poll().is_none() {}
         }
         let rounds = 1_000_000_u32;
         let since = Instant::now();
         for _ in 0..rounds {
-            let outcome = executor.execute(request(entry));
+            let outcome = executor.execute(&request(entry));
             assert!(matches!(outcome, Some(Outcome::Done { .. })), "{outcome:?}");
         }
         println!("{entry}: {:?}", since.elapsed() / rounds);

@@ -110,7 +110,7 @@ impl<E: WasmEngine> LocalRunner<E> {
             limit: self.limit,
             moment: self.moment.unwrap_or_else(Moment::now),
         };
-        if let Some(outcome) = self.executor.execute(request) {
+        if let Some(outcome) = self.executor.execute(&request) {
             return outcome;
         }
         let patience = Instant::now() + self.limit * 4 + Duration::from_secs(60);

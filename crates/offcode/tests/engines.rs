@@ -83,7 +83,7 @@ impl<E: WasmEngine> Side<E> {
             limit: Duration::from_secs(1),
             moment: Moment::default(),
         };
-        if let Some(outcome) = self.executor.execute(request) {
+        if let Some(outcome) = self.executor.execute(&request) {
             return outcome;
         }
         let since = Instant::now();

@@ -306,11 +306,12 @@ impl Cq {
         let core = &self.shared.core;
         // If the lock is taken, another thread that polls this queue does the same at this moment.
         let Ok(qps) = self.inner.qps.try_lock() else { return };
-        if qps.len() <= DIRECT_QPS_MAX {
+        // While every poll is a turn, that serves the queue's own sockets as well.
+        if qps.len() <= DIRECT_QPS_MAX && !self.inner.interval.is_every_poll() {
             for qp in qps.values().filter_map(Weak::upgrade) {
                 qp.try_progress(core);
             }
-            if !turn_due && !self.inner.interval.is_every_poll() {
+            if !turn_due {
                 return;
             }
         }

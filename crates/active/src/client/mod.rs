@@ -180,8 +180,9 @@ impl ActiveClient {
             }
             return Ok(Some(executed));
         }
-        self.turn()?;
-        self.state.expire(Instant::now());
+        let now = Instant::now();
+        self.turn(now)?;
+        self.state.expire(now);
         Ok(self.state.window.take_call())
     }
 
@@ -292,16 +293,15 @@ impl ActiveClient {
     }
 
     /// Sends what is to be sent, and takes what is there.
-    fn turn(&mut self) -> Result<(), ActiveError> {
+    fn turn(&mut self, now: Instant) -> Result<(), ActiveError> {
         if self.link.is_none() {
-            if self.dial_at.is_some_and(|at| Instant::now() < at) {
+            if self.dial_at.is_some_and(|at| now < at) {
                 return Ok(());
             }
             // The next attempt says it again.
             let _failed = self.try_connect(DIAL_LIMIT.min(self.options.limit));
         }
-        let deadline = self.deadline();
-        let sent = self.flush(deadline);
+        let sent = self.flush(after(now, self.options.limit));
         let mut events = std::mem::take(&mut self.events);
         let came =
             sent.and_then(|()| self.link.as_mut().map_or(Ok(()), |link| link.poll(&mut events)));

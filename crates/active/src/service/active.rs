@@ -12,11 +12,12 @@ use super::options::{ActiveLimits, ActiveServiceOptions};
 use super::regions::ServedRegion;
 use super::session::{ActiveSession, WaitingBatch, bound, tenant_of};
 use crate::protocol::{ActiveAnswer, ActiveClientId, ActiveRequest, PROTOCOL};
-use outboard_cluster::hub::{Hub, HubEvent, PeerId};
+use outboard_cluster::hub::{Hub, HubEvent, PeerId, PeerMap};
 use outboard_cluster::node::Permit;
 use outboard_cluster::service::{Service, ServiceError, SpinMode};
 use outboard_cluster::waker::Waker;
 use outboard_cluster::workers::Workers;
+use outboard_offcode::executor::Moment;
 use outboard_offcode::journal::RequestId;
 use outboard_offcode::{Executor, ModuleHash, ModuleStore, Wasmtime};
 use outboard_secure::NodeId;
@@ -61,7 +62,7 @@ pub struct ActiveService {
     pub(super) operators: HashSet<ModuleHash>,
     pub(super) regions: Vec<ServedRegion>,
     pub(super) region_names: HashMap<String, usize>,
-    pub(super) sessions: HashMap<PeerId, ActiveSession>,
+    pub(super) sessions: PeerMap<ActiveSession>,
     /// The connection of each client.
     clients: HashMap<[u8; 16], PeerId>,
     /// Executions that go on elsewhere, by token.
@@ -69,6 +70,10 @@ pub struct ActiveService {
     /// The tokens of these, by request.
     pub(super) by_request: HashMap<RequestId, u64>,
     pub(super) next_token: u64,
+    /// Memory for the next request's entry and arguments.
+    pub(super) spare: (String, Vec<u8>),
+    /// The time, and for how many more requests of this turn it is recent enough.
+    moment: (Moment, usize),
     /// Connections with answers that have not been sent.
     pub(super) unsent: Vec<PeerId>,
     /// Requests since answers were sent.
@@ -113,11 +118,13 @@ impl ActiveService {
             operators,
             region_names: names.collect(),
             regions,
-            sessions: HashMap::new(),
+            sessions: PeerMap::default(),
             clients: HashMap::new(),
             running: HashMap::new(),
             by_request: HashMap::new(),
             next_token: 1,
+            spare: (String::new(), Vec::new()),
+            moment: (Moment::now(), 0),
             unsent: Vec::new(),
             turns: VecDeque::new(),
             ends: Vec::new(),
@@ -184,6 +191,16 @@ impl ActiveService {
             }
         }
         Ok(())
+    }
+
+    /// The time of a request.
+    pub(super) fn moment(&mut self, token: u64) -> Moment {
+        let (moment, left) = &mut self.moment;
+        match left.checked_sub(1) {
+            Some(fewer) => *left = fewer,
+            None => (*moment, *left) = (Moment::now(), CLOCK_EVERY - 1),
+        }
+        moment.with_seed_of(token)
     }
 
     fn interrupt(&mut self, peer: PeerId, batch: WaitingBatch) {
@@ -350,6 +367,8 @@ impl Service for ActiveService {
         now: Instant,
     ) -> Result<Vec<(PeerId, ServiceError)>, ServiceError> {
         self.waker.clear();
+        // Until the next turn any time may pass.
+        self.moment.1 = 0;
         self.take_turns(hub, now);
         self.take_outcomes(hub);
         while let Ok(finished) = self.finished.try_recv() {

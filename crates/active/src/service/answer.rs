@@ -41,8 +41,10 @@ impl ActiveService {
             let outcome = AnswerOutcome::Written(len);
             return self.answer(hub, peer, &ActiveAnswer::Executed { number, seq, outcome });
         }
-        let outcome = borrowed(&outcome);
-        self.answer(hub, peer, &ActiveAnswer::Executed { number, seq, outcome })
+        let answer = ActiveAnswer::Executed { number, seq, outcome: borrowed(&outcome) };
+        let answered = self.answer(hub, peer, &answer);
+        self.executor.recycle(outcome);
+        answered
     }
 }
 

@@ -8,7 +8,7 @@ use crate::protocol::{
 use outboard_cluster::hub::PeerId;
 use outboard_cluster::service::ServiceError;
 use outboard_offcode::ModuleHash;
-use outboard_offcode::executor::{Moment, Request};
+use outboard_offcode::executor::Request;
 use outboard_offcode::journal::RequestId;
 use outboard_offcode::store::TenantId;
 use std::sync::Arc;
@@ -64,6 +64,9 @@ impl ActiveService {
         let token = self.next_token;
         self.next_token += 1;
         let limit = self.limits.time;
+        let (mut entry, mut args) = std::mem::take(&mut self.spare);
+        entry.push_str(execute.entry);
+        args.extend_from_slice(execute.args);
         let request = Request {
             token,
             tenant,
@@ -71,17 +74,21 @@ impl ActiveService {
             retried_since: execute.retried_since,
             region: Arc::clone(&self.regions[attached.index].region),
             module: ModuleHash(execute.module),
-            entry: execute.entry.to_owned(),
-            args: execute.args.to_vec(),
+            entry,
+            args,
             out_cap: out_cap(execute.result),
             may_write: attached.may_write,
             limit: match execute.limit_us {
                 0 => limit,
                 limit_us => limit.min(Duration::from_micros(limit_us.into())),
             },
-            moment: Moment::now(),
+            moment: self.moment(token),
         };
-        match self.executor.execute(request) {
+        let outcome = self.executor.execute(&request);
+        let Request { mut entry, mut args, .. } = request;
+        (entry.clear(), args.clear());
+        self.spare = (entry, args);
+        match outcome {
             Some(outcome) => self.answer_outcome(hub, asker, outcome),
             None => {
                 self.counters.deferred += 1;

@@ -13,7 +13,7 @@ pub(crate) mod tests;
 
 pub use counters::HubCounters;
 pub use error::HubError;
-pub use peer::{Admission, Admitted, Exposed, HubOptions, PeerId};
+pub use peer::{Admission, Admitted, Exposed, HubOptions, PeerId, PeerMap};
 
 use crate::waker::Waker;
 use outboard_verbs::{
@@ -23,7 +23,6 @@ use outboard_verbs::{
 use peer::{CLOSED, HubPeer, Purpose};
 use rustix::event::epoll;
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -106,7 +105,7 @@ impl<T> HubEvent<T> {
 /// See the [module](self). `T` is the type of the tags of requests.
 #[derive(Debug)]
 pub struct Hub<T = u64> {
-    peers: HashMap<u32, HubPeer<T>>,
+    peers: PeerMap<HubPeer<T>>,
     options: HubOptions,
     cq: Cq,
     completions: CompChannel,
@@ -146,7 +145,7 @@ impl<T> Hub<T> {
             let data = epoll::EventData::new_u64(at as u64);
             epoll::add(&ready, fd, data, epoll::EventFlags::IN)?;
         }
-        let (peers, done, counters) = (HashMap::new(), Vec::new(), HubCounters::default());
+        let (peers, done, counters) = (PeerMap::default(), Vec::new(), HubCounters::default());
         Ok(Self {
             peers,
             options,
@@ -198,14 +197,14 @@ impl<T> Hub<T> {
     pub fn enroll(&mut self, admitted: Admitted) -> Result<PeerId, HubError> {
         let peer = admitted.into_peer(self.options)?;
         let id = PeerId(peer.number());
-        self.peers.insert(id.0, peer);
+        self.peers.insert(id, peer);
         self.counters.peers += 1;
         Ok(id)
     }
 
     /// Ends a connection. No event follows.
     pub fn dismiss(&mut self, peer: PeerId) {
-        self.counters.peers_gone += u64::from(self.peers.remove(&peer.0).is_some());
+        self.counters.peers_gone += u64::from(self.peers.remove(&peer).is_some());
     }
 
     /// Lets a peer reach memory, until it is withdrawn or gone.
@@ -223,7 +222,7 @@ impl<T> Hub<T> {
 
     /// Revokes a peer's access to memory: once this returns, the peer can no longer reach it.
     pub fn withdraw(&mut self, peer: PeerId, exposed: Exposed) {
-        if let Some(peer) = self.peers.get_mut(&peer.0) {
+        if let Some(peer) = self.peers.get_mut(&peer) {
             peer.withdraw(exposed);
         }
     }
@@ -471,7 +470,7 @@ impl<T> Hub<T> {
 
     fn complete(&mut self, completion: Completion, events: &mut Vec<HubEvent<T>>) {
         let id = PeerId(completion.qp);
-        let Some(peer) = self.peers.get_mut(&id.0) else { return };
+        let Some(peer) = self.peers.get_mut(&id) else { return };
         if completion.status != Status::Success {
             let why = peer.why(completion.status);
             return self.lose(id.0, &why, events);
@@ -502,14 +501,14 @@ impl<T> Hub<T> {
     }
 
     fn lose(&mut self, number: u32, why: &str, events: &mut Vec<HubEvent<T>>) {
-        if self.peers.remove(&number).is_some() {
+        if self.peers.remove(&PeerId(number)).is_some() {
             self.counters.peers_gone += 1;
             events.push(HubEvent::Gone { peer: PeerId(number), why: why.to_owned() });
         }
     }
 
     fn peer(&mut self, id: PeerId) -> Result<&mut HubPeer<T>, HubError> {
-        self.peers.get_mut(&id.0).ok_or(HubError::NoPeer)
+        self.peers.get_mut(&id).ok_or(HubError::NoPeer)
     }
 }
 

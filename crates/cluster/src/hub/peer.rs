@@ -7,8 +7,9 @@ use outboard_verbs::{
     OwnedBuf, Pd, Qp, QpConfig, RecvRequest, Remote, SendOp, SendRequest, SgList, SharedSlice,
     Stag, Status,
 };
+use rustc_hash::FxBuildHasher;
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 /// How much a hub has under way with each peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +68,10 @@ impl PeerId {
         self.0
     }
 }
+
+/// Something for each of many peers. Their numbers are this side's own: no peer can choose ones
+/// that are hard to tell apart.
+pub type PeerMap<V> = HashMap<PeerId, V, FxBuildHasher>;
 
 /// Memory that a peer may access, as described to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

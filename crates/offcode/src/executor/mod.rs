@@ -31,6 +31,8 @@ use warm::{InstanceKey, WarmInstances};
 
 /// Instances that the loop keeps, at most.
 const INSTANCES_MAX: usize = 256;
+/// Bytes of memory that is kept for the next result, at most.
+const SPARE_RESULT_MAX: usize = 64 << 10;
 /// Entries that are remembered to take long, at most.
 const LONG_MAX: usize = 4096;
 
@@ -146,22 +148,22 @@ impl<E: WasmEngine> Executor<E> {
     }
 
     /// Executes a request now, or begins to: `None` says that [`poll`](Self::poll) will bring its
-    /// outcome, with the request's token.
-    pub fn execute(&mut self, request: Request) -> Option<Outcome> {
+    /// outcome, with the request's token. A request is copied only if it is executed later.
+    pub fn execute(&mut self, request: &Request) -> Option<Outcome> {
         if let Some(outcome) = request.outcome_of_earlier() {
             return Some(outcome);
         }
-        if self.is_long(&request) {
-            return self.admit(BackgroundJob::Execute(request));
+        if self.is_long(request) {
+            return self.admit(BackgroundJob::Execute(request.clone()));
         }
         // An instance stands for a module that its tenant still has.
         self.warm.forget_dropped(&self.store);
-        let key = InstanceKey::of(&request);
+        let key = InstanceKey::of(request);
         let Some(instance) = self.warm.get(&key) else {
-            return self.prepare(key, request);
+            return self.prepare(key, request.clone());
         };
         let budget = Budget::Fuel(self.options.fuel);
-        let attempted = attempt(instance, &request, &budget, &mut self.result);
+        let attempted = attempt(instance, request, &budget, &mut self.result);
         match attempted {
             Attempt::Ended { outcome, conflicts, log } => {
                 self.log = log;
@@ -172,10 +174,20 @@ impl<E: WasmEngine> Executor<E> {
             }
             Attempt::OutOfFuel => {
                 self.counters.out_of_fuel += 1;
-                self.remember(&request);
-                self.defer(BackgroundJob::Execute(request))
+                self.remember(request);
+                self.defer(BackgroundJob::Execute(request.clone()))
             }
-            Attempt::Locked => self.defer(BackgroundJob::Execute(request)),
+            Attempt::Locked => self.defer(BackgroundJob::Execute(request.clone())),
+        }
+    }
+
+    /// Takes an outcome back that nobody needs any more: its memory serves the next one.
+    pub fn recycle(&mut self, outcome: Outcome) {
+        if let Outcome::Done { result, .. } = outcome
+            && self.result.capacity() < result.capacity()
+            && result.capacity() <= SPARE_RESULT_MAX
+        {
+            self.result = result;
         }
     }
 
@@ -198,7 +210,7 @@ impl<E: WasmEngine> Executor<E> {
                     let waiting = self.preparing.remove(&key).unwrap_or_default();
                     for request in std::iter::once(request).chain(waiting) {
                         let token = request.token;
-                        let outcome = self.execute(request);
+                        let outcome = self.execute(&request);
                         self.over.extend(outcome.map(|outcome| (token, outcome)));
                     }
                 }

@@ -72,6 +72,15 @@ impl Moment {
     }
 }
 
+impl Moment {
+    /// The same time, with other random bits.
+    #[must_use]
+    pub fn with_seed_of(self, number: u64) -> Self {
+        let mixed = (self.seed ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Self { seed: mixed ^ (mixed >> 32), ..self }
+    }
+}
+
 impl Request {
     /// The answer of the same request that was made before, if it must not be executed again.
     pub(super) fn outcome_of_earlier(&self) -> Option<Outcome> {

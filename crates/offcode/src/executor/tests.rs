@@ -102,7 +102,7 @@ impl Bench {
 
     fn run(&mut self, request: Request) -> Outcome {
         let token = request.token;
-        if let Some(outcome) = self.executor.execute(request) {
+        if let Some(outcome) = self.executor.execute(&request) {
             return outcome;
         }
         let since = Instant::now();
@@ -196,7 +196,7 @@ fn what_runs_for_ever_ends_within_its_limit_or_by_a_kill() {
     let mut request = bench.request("spin");
     request.limit = Duration::from_secs(60);
     let token = request.token;
-    assert_eq!(bench.executor.execute(request), None);
+    assert_eq!(bench.executor.execute(&request), None);
     assert!(!bench.executor.kill(TenantId([9; 32]), token), "another's");
     assert!(bench.executor.kill(TENANT, token));
     let outcome = loop {
@@ -254,7 +254,7 @@ fn one_instance_is_made_for_many_requests_and_they_keep_their_order() {
     let mut bench = Bench::new();
     for _ in 0..500 {
         let request = bench.request("count");
-        assert_eq!(bench.executor.execute(request), None);
+        assert_eq!(bench.executor.execute(&request), None);
     }
     let since = Instant::now();
     for count in 0..500_u64 {
