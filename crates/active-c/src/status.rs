@@ -101,7 +101,9 @@ impl From<ActiveError> for CFailure {
             ActiveError::Refused { .. } => CStatus::Refused,
             ActiveError::NotLoaded { .. } => CStatus::NotLoaded,
             ActiveError::WindowFull { .. } => CStatus::Full,
-            ActiveError::TooLong { .. } | ActiveError::NotOwn { .. } => CStatus::Argument,
+            ActiveError::TooLong { .. }
+            | ActiveError::NotOwn { .. }
+            | ActiveError::Unaligned { .. } => CStatus::Argument,
             ActiveError::Outside { .. } => CStatus::Outside,
             ActiveError::Machine { .. }
             | ActiveError::Memory(_)

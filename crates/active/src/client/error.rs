@@ -92,6 +92,12 @@ pub enum ActiveError {
         /// Bytes that there are.
         size: u64,
     },
+    /// The caller names a place where no atomic is possible.
+    #[error("an atomic at {at}: its place must be a multiple of 8")]
+    Unaligned {
+        /// Where.
+        at: u64,
+    },
     /// The caller names what this client does not have.
     #[error("this client has no such {what}")]
     NotOwn {
