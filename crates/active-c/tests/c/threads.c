@@ -9,6 +9,9 @@
 #define CALLS 300
 #define THREADS 2
 
+/* Longer than closing takes; the node goes on with it when the client is gone. */
+#define SPIN_US 5000000
+
 static char **arguments;
 static char seen[4 * THREADS * CALLS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -39,7 +42,7 @@ static void count_calls(const struct fixture *is)
     uint64_t word;
 
     for (int i = 0; i < CALLS; i++) {
-        call.entry = i % 50 == 7 ? "slow_count" : "count";
+        call.entry = i % 50 == 7 ? "work" : "count";
         IS(OK, outboard_active_execute(is->client, &call, SOON_MS, &word, sizeof word, NULL));
         if (i % 50 == 7)
             continue;
@@ -70,6 +73,7 @@ static void *waits(void *entry)
     outboard_active_call call = call_of(&shared, "spin");
     outboard_active_outcome outcome;
 
+    call.limit_us = SPIN_US;
     if (entry == NULL)
         IS(CLOSED, outboard_active_execute(shared.client, &call, SOON_MS, NULL, 0, NULL));
     else
@@ -79,7 +83,7 @@ static void *waits(void *entry)
 }
 
 /* One thread waits in an execution or for an outcome; this one closes. */
-static void close_while(void *entry, char *what)
+static void close_while(void *entry)
 {
     outboard_active_call call;
     pthread_t thread;
@@ -87,6 +91,7 @@ static void close_while(void *entry, char *what)
 
     shared = set_up(arguments, SOON_MS);
     call = call_of(&shared, "spin");
+    call.limit_us = SPIN_US;
     if (entry != NULL)
         IS(OK, outboard_active_submit(shared.client, &call, NULL, NULL));
     CHECK(pthread_create(&thread, NULL, waits, entry) == 0);
@@ -94,9 +99,7 @@ static void close_while(void *entry, char *what)
     since = now_s();
     IS(OK, outboard_active_close(shared.client));
     CHECK(pthread_join(thread, NULL) == 0);
-    if (now_s() - since > 15)
-        fprintf(stderr, "closing took %.1f s: %s\n", now_s() - since, what);
-    CHECK(now_s() - since <= 15);
+    CHECK(now_s() - since < 4);
 }
 
 static void *is_cancelled(void *unused)
@@ -125,8 +128,7 @@ static void cancel(void)
         sleep_ms(30);
         CHECK(pthread_cancel(thread) == 0);
         CHECK(pthread_join(thread, &ended) == 0 && ended == PTHREAD_CANCELED);
-        IS(OK, outboard_active_execute(shared.client, &call, SOON_MS, NULL, 0, NULL) ==
-                       OUTBOARD_ACTIVE_TRUNCATED ? OUTBOARD_ACTIVE_OK : OUTBOARD_ACTIVE_BUG);
+        IS(TRUNCATED, outboard_active_execute(shared.client, &call, SOON_MS, NULL, 0, NULL));
     }
     IS(OK, outboard_active_close(shared.client));
 }
@@ -143,7 +145,7 @@ static void run(void *(*body)(void *))
 
 int main(int argc, char **argv)
 {
-    static char yes[] = "yes", executing[] = "executing", polling[] = "polling";
+    static char polling[] = "polling";
 
     CHECK(argc == 4);
     arguments = argv;
@@ -152,8 +154,8 @@ int main(int argc, char **argv)
     shared = set_up(argv, SOON_MS);
     run(in_turns);
     IS(OK, outboard_active_close(shared.client));
-    close_while(NULL, executing);
-    close_while(yes, polling);
+    close_while(NULL);
+    close_while(polling);
     cancel();
     CHECK(signals > 10);
     return 0;
