@@ -33,7 +33,7 @@ enum Task {
         #[arg(long)]
         install: bool,
     },
-    /// Link libibverbs.so.1 and librdmacm.so.1; prints where they are
+    /// Link libibverbs.so.1, librdmacm.so.1 and liboutboard_active.so.1; prints where they are
     Libs {
         /// With optimisation, below target/release instead of target/debug
         #[arg(long)]
@@ -115,7 +115,8 @@ fn run(task: Task) -> Result<()> {
 }
 
 fn libs(release: bool) -> Result<()> {
-    println!("{}", xtask::libs::build(release)?.display());
+    xtask::libs::build(release)?;
+    println!("{}", xtask::libs::active::build(release)?.display());
     Ok(())
 }
 

@@ -13,7 +13,7 @@ pub mod protocol;
 pub mod service;
 
 pub use client::{
-    ActiveCall, ActiveClient, ActiveClientOptions, ActiveError, CallPlace, CallTicket, DialActive,
-    Executed, RemoteRegion, ResultMemory, WaitMode,
+    ActiveCall, ActiveClient, ActiveClientOptions, ActiveError, CallPlace, CallTicket,
+    ClientStopper, DialActive, Executed, RemoteRegion, ResultMemory, WaitMode,
 };
 pub use outboard_offcode::{ModuleHash, Outcome};

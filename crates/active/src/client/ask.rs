@@ -40,10 +40,20 @@ impl ActiveClient {
         bytes: &[u8],
     ) -> Result<(ModuleHash, Vec<EntrySummary>), ActiveError> {
         let module = self.know(name, bytes)?;
+        Ok((module, self.load_known(module)?))
+    }
+
+    /// As [`Self::load`], a module that this client knows already. Returns its entries.
+    ///
+    /// # Errors
+    /// [`ActiveError::NotOwn`]; as for [`Self::load`].
+    pub fn load_known(&mut self, module: ModuleHash) -> Result<Vec<EntrySummary>, ActiveError> {
+        let known = self.state.modules.get(&module);
+        let name = known.ok_or(ActiveError::NotOwn { what: "module" })?.name.to_string();
         let number = self.state.ask(Asked::Load { module, tries: 0 }, self.deadline(), false);
         match self.settled(number)? {
-            Settled::Loaded(entries) => Ok((module, entries)),
-            Settled::Refused(why) => Err(ActiveError::NotLoaded { name: name.to_owned(), why }),
+            Settled::Loaded(entries) => Ok(entries),
+            Settled::Refused(why) => Err(ActiveError::NotLoaded { name, why }),
             other => Err(unexpected(&other)),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::protocol::{NAME_MAX, UNDER_WAY_MAX};
 use outboard_verbs::{CqOverflow, MemError, VerbsError};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Why a call failed, besides what became of an execution.
@@ -33,6 +34,17 @@ pub enum ActiveError {
     Interrupted {
         /// How.
         why: String,
+    },
+    /// The caller's: another thread has [stopped](super::ClientStopper::stop) the client.
+    #[error("the client was stopped while the call waited: it may have been done, or may still be")]
+    Stopped,
+    /// The caller names a file that cannot be read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
     },
     /// The node refused.
     #[error("the node refuses: {why}")]
@@ -79,6 +91,12 @@ pub enum ActiveError {
         len: u64,
         /// Bytes that there are.
         size: u64,
+    },
+    /// The caller names a place where no atomic is possible.
+    #[error("an atomic at {at}: its place must be a multiple of 8")]
+    Unaligned {
+        /// Where.
+        at: u64,
     },
     /// The caller names what this client does not have.
     #[error("this client has no such {what}")]

@@ -6,9 +6,9 @@ use super::options::WaitMode;
 use crate::protocol::BATCH_MAX;
 use outboard_cluster::hub::Exposed;
 use outboard_verbs::{
-    Access, AdaptiveSpin, CmChannel, Completion, ConnectParams, Context, Cq, EndReason, Mr,
-    OwnedBuf, Pd, Qp, QpConfig, RecvRequest, Role, Secured, SendOp, SendRequest, SgList,
-    SharedSlice, Status,
+    Access, AdaptiveSpin, CmChannel, CompChannel, Completion, ConnectParams, Context, Cq,
+    EndReason, Mr, NotifyOn, OwnedBuf, Pd, Qp, QpConfig, RecvRequest, Role, Secured, SendOp,
+    SendRequest, SgList, SharedSlice, Status,
 };
 use std::time::{Duration, Instant};
 
@@ -59,13 +59,15 @@ pub(super) struct ClientLink {
 }
 
 impl ClientLink {
-    /// Sets a connection up over a session.
+    /// Sets a connection up over a session; what comes is said on the channel when that is
+    /// [asked for](Self::request_notify).
     pub(super) fn connect(
         context: &Context,
+        channel: &CompChannel,
         stream: Secured,
         limit: Duration,
     ) -> Result<Self, ActiveError> {
-        let cq = context.create_cq(2 * (SENDS + RECEIVES));
+        let cq = context.create_cq_on(2 * (SENDS + RECEIVES), channel)?;
         let events = context.create_cm_channel_without_established()?;
         let pd = context.alloc_pd();
         let depths = QpConfig { send_depth: SENDS, recv_depth: RECEIVES, ..QpConfig::new(&cq) };
@@ -152,6 +154,11 @@ impl ClientLink {
             Ok(_) => self.sort(events),
             Err(overflow) => Err(LinkLost(overflow.to_string())),
         }
+    }
+
+    /// Has the channel say that something has come, once.
+    pub(super) fn request_notify(&self) {
+        self.cq.request_notify(NotifyOn::Any);
     }
 
     /// Takes what is there.

@@ -237,6 +237,7 @@ impl ActiveClient {
         let deadline = Instant::now() + limit + Duration::from_secs(5);
         let mut spins = 0;
         loop {
+            self.check_stopped()?;
             let local = self.local()?;
             local.waker.clear();
             while let Some((token, outcome)) = local.executor.poll() {

@@ -9,16 +9,19 @@
 //! Modules in reading order: `options`, `call` (what is asked for), `window` (requests by number),
 //! `state` (what a client knows, without a connection), `link` (the connection), `region` (plain
 //! verbs), `local` (executions at the client), `place` (where to execute), `ask` (modules, lists,
-//! kills), `error`.
+//! kills), `files` (modules in files), `sleep` (a descriptor to wait on, and how a call that waits is
+//! ended), `error`.
 
 mod ask;
 mod call;
 mod error;
+mod files;
 mod link;
 mod local;
 mod options;
 mod place;
 mod region;
+mod sleep;
 mod state;
 mod window;
 
@@ -27,15 +30,17 @@ pub use error::ActiveError;
 pub use options::{ActiveClientOptions, WaitMode};
 pub use place::CallPlace;
 pub use region::RemoteRegion;
+pub use sleep::ClientStopper;
 
 use crate::protocol::{ActiveClientId, INLINE_MAX};
 use error::check_name;
 use link::{ClientLink, LinkEvent, LinkLost};
 use local::LocalSide;
 use outboard_offcode::Outcome;
-use outboard_verbs::{Access, AdaptiveSpin, Context, Secured, SgList, SharedSlice};
+use outboard_verbs::{Access, AdaptiveSpin, CompChannel, Context, Secured, SgList, SharedSlice};
 use place::PlaceChooser;
 use ring::rand::{SecureRandom, SystemRandom};
+use sleep::{ClientDescriptor, slice};
 use state::{ClientState, after};
 use std::collections::HashMap;
 use std::fmt;
@@ -56,6 +61,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// See this file's first lines.
 pub struct ActiveClient {
     context: Context,
+    /// Where the completion queues of all connections say that something has come.
+    channel: CompChannel,
+    descriptor: Option<ClientDescriptor>,
+    stopper: Option<ClientStopper>,
     dial: DialActive,
     options: ActiveClientOptions,
     state: ClientState,
@@ -98,6 +107,9 @@ impl ActiveClient {
         random.map_err(|_| ActiveError::Unreachable { why: why() })?;
         let mut client = Self {
             context: context.clone(),
+            channel: context.create_comp_channel()?,
+            descriptor: None,
+            stopper: None,
             dial,
             options,
             state: ClientState::new(ActiveClientId(client)),
@@ -268,8 +280,12 @@ impl ActiveClient {
     }
 
     fn give_up<T>(&mut self, number: u64, why: Result<(), ActiveError>) -> Result<T, ActiveError> {
-        self.state.abandon(number);
-        why?;
+        let was_sent = self.state.abandon(number);
+        match why {
+            // What was sent on an earlier connection may have been done.
+            Err(ActiveError::Unreachable { .. }) if was_sent => {}
+            why => why?,
+        }
         Err(ActiveError::TimedOut { limit: self.options.limit })
     }
 
@@ -279,12 +295,14 @@ impl ActiveClient {
 
     /// Sends what is to be sent, and waits until something has come or the deadline has.
     fn step(&mut self, deadline: Instant) -> Result<(), ActiveError> {
+        self.check_stopped()?;
         self.connect_again(deadline)?;
         let sent = self.flush(deadline);
+        let until = slice(self.stopper.as_ref(), deadline);
         let mut events = std::mem::take(&mut self.events);
         let came = sent.and_then(|()| match &mut self.link {
             Some(link) if events.is_empty() => {
-                link.wait((self.options.wait, &mut self.spin), deadline, &mut events)
+                link.wait((self.options.wait, &mut self.spin), until, &mut events)
             }
             _ => Ok(()),
         });
@@ -327,8 +345,11 @@ impl ActiveClient {
         }
         while let Some(batch) = self.state.next_batch() {
             while !link.has_room() {
-                link.wait((self.options.wait, &mut self.spin), deadline, &mut self.events)?;
-                if Instant::now() >= deadline {
+                let until = slice(self.stopper.as_ref(), deadline);
+                link.wait((self.options.wait, &mut self.spin), until, &mut self.events)?;
+                if Instant::now() >= deadline
+                    || self.stopper.as_ref().is_some_and(|s| s.is_stopped())
+                {
                     return Err(LinkLost("the service takes nothing more".into()));
                 }
             }
@@ -378,13 +399,17 @@ impl ActiveClient {
     /// Makes the connection again, as often as it takes until the deadline.
     fn connect_again(&mut self, deadline: Instant) -> Result<(), ActiveError> {
         while self.link.is_none() {
+            self.check_stopped()?;
             let now = Instant::now();
             let left = deadline.saturating_duration_since(now);
             if left.is_zero() {
                 return Err(ActiveError::Unreachable { why: self.why.clone() });
             }
             match self.dial_at {
-                Some(at) if now < at => thread::sleep(left.min(at - now)),
+                Some(at) if now < at => {
+                    let until = slice(self.stopper.as_ref(), deadline.min(at));
+                    thread::sleep(until - now);
+                }
                 _ => {
                     // The reason is kept.
                     let _failed = self.try_connect(left.min(DIAL_LIMIT));
@@ -414,7 +439,7 @@ impl ActiveClient {
     fn connected(&mut self, limit: Duration) -> Result<(), ActiveError> {
         let dialled = (self.dial)(limit);
         let stream = dialled.map_err(|why| ActiveError::Unreachable { why })?;
-        let mut link = ClientLink::connect(&self.context, stream, limit)?;
+        let mut link = ClientLink::connect(&self.context, &self.channel, stream, limit)?;
         for (memory, exposed) in self.memories.iter().zip(&mut self.state.results) {
             let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
             let memory = memory.clone();

@@ -162,6 +162,10 @@ impl RemoteRegion {
         op: impl Fn(Remote) -> SendOp,
     ) -> Result<u64, ActiveError> {
         self.check_write()?;
+        // The node would end the connection.
+        if !at.is_multiple_of(8) {
+            return Err(ActiveError::Unaligned { at });
+        }
         let make = |_, to| (op(to), OwnedBuf::zeroed(8).into());
         let done = client.verbs_on(self, [(at, 8)].into_iter(), make, client.deadline())?;
         let bytes = done.into_iter().next().map(into_bytes).unwrap_or_default();

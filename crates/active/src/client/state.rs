@@ -307,13 +307,15 @@ impl ClientState {
         }
     }
 
-    /// Nobody asks for this answer any more.
-    pub(super) fn abandon(&mut self, number: u64) {
-        if let Some(PendingRequest { asked: Asked::Execute(call), .. }) =
-            self.window.abandon(number)
-        {
+    /// Nobody asks for this answer any more. Whether it may have been asked for.
+    pub(super) fn abandon(&mut self, number: u64) -> bool {
+        let Some(PendingRequest { asked, was_sent, .. }) = self.window.abandon(number) else {
+            return false;
+        };
+        if let Asked::Execute(call) = asked {
             self.free(call);
         }
+        was_sent
     }
 
     /// Whether another call of so many bytes may be under way.

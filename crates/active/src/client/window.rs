@@ -230,11 +230,15 @@ impl RequestWindow {
 
     /// The oldest that waits, if its time is over.
     pub(super) fn expired(&self, now: Instant) -> Option<u64> {
-        let oldest = self.all().find_map(|(number, slot)| match slot {
+        self.oldest().filter(|(deadline, _)| *deadline <= now).map(|(_, number)| number)
+    }
+
+    /// The oldest that waits, behind its deadline.
+    pub(super) fn oldest(&self) -> Option<(Instant, u64)> {
+        self.all().find_map(|(number, slot)| match slot {
             Slot::Waiting(request) => Some((request.deadline, number)),
             _ => None,
-        });
-        oldest.filter(|(deadline, _)| *deadline <= now).map(|(_, number)| number)
+        })
     }
 
     /// Takes what a slot has.

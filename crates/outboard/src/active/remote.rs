@@ -21,8 +21,6 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long an execution is waited for, unless something else is said.
 const LIMIT_DEFAULT: &str = "60";
-/// Files beside a module that are looked at for what it imports, at most.
-const BESIDE_MAX: usize = 256;
 
 /// Which node.
 #[derive(Debug, Args)]
@@ -182,38 +180,11 @@ impl AtNode {
     }
 }
 
-fn read(path: &Path) -> Fallible<Vec<u8>> {
-    Ok(std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?)
-}
-
-/// A file's name without what follows the first dot.
-fn name_of(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.split('.').next().unwrap_or_default().to_owned()
-}
-
-/// Makes the client know the modules in the directory of one, which may import them.
-fn know_beside(client: &mut ActiveClient, path: &Path) -> Outcome {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let Ok(entries) = std::fs::read_dir(directory.unwrap_or_else(|| Path::new("."))) else {
-        return Ok(());
-    };
-    let files = entries.flatten().map(|entry| entry.path());
-    let modules = files.filter(|file| file.extension().is_some_and(|end| end == "wasm"));
-    for file in modules.take(BESIDE_MAX) {
-        if let Ok(bytes) = std::fs::read(&file) {
-            client.know(&name_of(&file), &bytes)?;
-        }
-    }
-    Ok(())
-}
-
 /// The module that a word names: a file's, which the client then knows, or a loaded one.
 fn find(client: &mut ActiveClient, word: &str) -> Fallible<ModuleHash> {
     let path = Path::new(word);
     if path.is_file() {
-        know_beside(client, path)?;
-        return Ok(client.know(&name_of(path), &read(path)?)?);
+        return Ok(client.know_file(path)?);
     }
     match word.parse() {
         Ok(hash) => Ok(hash),
@@ -246,9 +217,8 @@ fn entries(module: &ModuleSummary) -> Value {
 
 pub(crate) fn load(args: &LoadArgs) -> Outcome {
     let mut client = args.at.connect(PATIENCE)?;
-    know_beside(&mut client, &args.module)?;
-    let bytes = read(&args.module)?;
-    let (hash, entries) = client.load(&name_of(&args.module), &bytes)?;
+    let hash = client.know_file(&args.module)?;
+    let entries = client.load_known(hash)?;
     let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
     if args.at.json {
         println!("{}", json!({ "hash": hash.to_string(), "entries": names }));
