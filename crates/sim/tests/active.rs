@@ -25,7 +25,6 @@ fn costs() -> Costs {
         line_ns: 43.0,
         verb_busy_ns: 800.0,
         messages_busy_ns: 1100.0,
-        execute_busy_ns: 500.0,
     }
 }
 
@@ -80,7 +79,11 @@ fn one_client_takes_what_the_closed_formula_says() {
     reads[0] = Posted::Read(8);
     check_closed(Workload::ListGet(hops), Side::Plain, &reads);
     let call = Call::new("list", "at", &[list::ROOT, hops], b"");
-    check_closed(Workload::ListGet(hops), Side::Active, &[executed(Workload::ListGet(hops), &call)]);
+    check_closed(
+        Workload::ListGet(hops),
+        Side::Active,
+        &[executed(Workload::ListGet(hops), &call)],
+    );
     check_closed(Workload::HashGet(16), Side::Plain, &[Posted::Read(128)]);
 }
 
@@ -180,7 +183,8 @@ fn a_busy_core_executes_as_many_as_one_takes_of_its_time() {
         check_rate(&measured, prices(apart).execution(fuel, lines).busy_ns);
         let shared = Hardware { cores: Cores::Shared, ..apart };
         let prices = prices(shared);
-        let all = prices.request(args).then(prices.execution(fuel, lines)).then(prices.answer(result));
+        let all =
+            prices.request(args).then(prices.execution(fuel, lines)).then(prices.answer(result));
         check_rate(&run(workload, Side::Active, 40, shared), all.busy_ns);
     }
 }

@@ -135,7 +135,9 @@ pub(crate) fn run(
     };
     let all = thread::scope(|scope| {
         let threads: Vec<_> = (0..clients).map(|_| scope.spawn(contend)).collect();
-        let joined = threads.into_iter().map(|thread| thread.join().map_err(|_| "a panic")?.map_err(Failure::from));
+        let joined = threads
+            .into_iter()
+            .map(|thread| thread.join().map_err(|_| "a panic")?.map_err(Failure::from));
         joined.collect::<Result<Vec<_>, Failure>>()
     })?;
     let round_trips: u64 = all.iter().map(|(_, round_trips)| round_trips).sum();

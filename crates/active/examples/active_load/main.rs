@@ -13,6 +13,7 @@
 //! active_load tables HOST MODULES WHAT BYTES CONNECTIONS DEPTH MS   the same on many connections
 //! active_load scan HOST MODULES WAIT all|top MS          100 MB: read, or its largest records
 //! active_load placed HOST MODULES WAIT remote|local|auto get|hops|top MS   where it is executed
+//! active_load awake HOST REGION                         keeps a node's loop from sleeping
 //! active_load probe HOST REGION WAIT MS                 each kind of request alone: what it costs
 //! active_load flood HOST REGION MS                      Reads of 64 bytes, many at a time
 //! active_load lock HOST MODULES WAIT SIDE CLIENTS MS    a lock, acquired and released
@@ -86,6 +87,7 @@ fn run(words: &[&str]) -> Result<(), Failure> {
             placed::run([host, modules, wait], [place, what, ms])?
         }
         ["probe", host, region, wait, ms] => probe::run(host, region, wait, ms)?,
+        ["awake", host, region] => calls::awake(host, region)?,
         ["flood", host, region, ms] => probe::flood(host, region, ms)?,
         ["lock", host, modules, wait, side, clients, ms] => {
             lock::run([host, modules, wait], [side, clients, ms])?

@@ -8,9 +8,9 @@ use crate::session::connect;
 use crate::shipped::words;
 use crate::timing::milliseconds;
 use outboard_active::{ActiveCall, ActiveClient, ModuleHash, RemoteRegion};
+use outboard_offcode::Wasmtime;
 use outboard_offcode::executor::{Outcome, Usage};
 use outboard_offcode::local::LocalRunner;
-use outboard_offcode::Wasmtime;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
@@ -126,9 +126,12 @@ fn usage() -> Result<Map<String, Value>, Failure> {
         }
     };
     let mut found = Map::new();
-    for (name, entry, argument) in
-        [("empty", "empty", 0), ("work", "work", TURNS), ("write_1", "write", 1), ("write_17", "write", LINES)]
-    {
+    for (name, entry, argument) in [
+        ("empty", "empty", 0),
+        ("work", "work", TURNS),
+        ("write_1", "write", 1),
+        ("write_17", "write", LINES),
+    ] {
         let Usage { fuel, lines } = used(entry, argument)?;
         found.insert(name.to_owned(), json!({ "fuel": fuel, "lines": lines }));
     }

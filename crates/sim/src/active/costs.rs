@@ -35,12 +35,10 @@ pub struct Costs {
     pub commit_ns: f64,
     /// Each line of 64 bytes that is committed.
     pub line_ns: f64,
-    /// How long a Read, a Write or a CompareSwap occupies a busy engine.
+    /// How long a Read or a CompareSwap occupies a busy engine.
     pub verb_busy_ns: f64,
     /// How long an execution's request and its answer, together, occupy a busy engine.
     pub messages_busy_ns: f64,
-    /// How long the fixed part of an execution occupies a busy core.
-    pub execute_busy_ns: f64,
 }
 
 impl Default for Costs {
@@ -60,7 +58,6 @@ impl Default for Costs {
             line_ns: 50.0,
             verb_busy_ns: 1000.0,
             messages_busy_ns: 1000.0,
-            execute_busy_ns: 500.0,
         }
     }
 }
@@ -184,7 +181,7 @@ impl Prices {
     /// A Write of so many bytes at the engine.
     #[must_use]
     pub fn write(&self, bytes: usize) -> Work {
-        self.engine(self.costs.write_ns, self.costs.verb_busy_ns, bytes)
+        self.engine(self.costs.write_ns, self.costs.write_ns, bytes)
     }
 
     /// A CompareSwap at the engine.
@@ -208,13 +205,11 @@ impl Prices {
     /// An execution on the core that used so much fuel and wrote so many lines.
     #[must_use]
     pub fn execution(&self, fuel: u64, lines: u64) -> Work {
-        let Costs { commit_ns, line_ns, fuel_ns, .. } = self.costs;
+        let Costs { execute_ns, commit_ns, line_ns, fuel_ns, .. } = self.costs;
         let commit_ns = if lines == 0 { 0.0 } else { commit_ns + line_ns * lines as f64 };
-        let own_ns = fuel_ns * fuel as f64 + commit_ns;
-        let slowdown = self.hardware.core_slowdown;
-        let fixed = [self.costs.execute_ns, self.costs.execute_busy_ns];
-        let [takes_ns, busy_ns] = fixed.map(|fixed_ns| (fixed_ns + own_ns) * slowdown);
-        Work::of(takes_ns, busy_ns)
+        let host_ns = execute_ns + fuel_ns * fuel as f64 + commit_ns;
+        let takes_ns = host_ns * self.hardware.core_slowdown;
+        Work::of(takes_ns, takes_ns)
     }
 
     /// How long a message of so many bytes occupies a link.

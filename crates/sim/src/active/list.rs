@@ -73,9 +73,15 @@ enum ListState {
     /// The head was asked for.
     Head,
     /// A node was asked for, to which the word at `link` leads.
-    Node { link: u64, node: u64, left: u64 },
+    Node {
+        link: u64,
+        node: u64,
+        left: u64,
+    },
     /// The link from one node to another was to be replaced.
-    Linking { from: u64 },
+    Linking {
+        from: u64,
+    },
 }
 
 /// By plain verbs.

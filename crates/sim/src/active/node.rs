@@ -2,9 +2,7 @@
 //! time; how long something takes is for others to say.
 
 use super::operation::{Operation, words};
-use outboard_offcode::executor::{
-    Executor, ExecutorOptions, Moment, Outcome, Request, Usage,
-};
+use outboard_offcode::executor::{Executor, ExecutorOptions, Moment, Outcome, Request, Usage};
 use outboard_offcode::store::{StoreLimits, TenantId};
 use outboard_offcode::{ActiveRegion, ModuleHash, ModuleStore, Wasmtime};
 use std::collections::HashMap;

@@ -338,12 +338,10 @@ pub enum Posted {
 impl Posted {
     fn ns(self, prices: &Prices) -> f64 {
         let Hardware { delay_ns, .. } = prices.hardware;
-        let there_ns = |bytes| {
-            prices.client_send_ns(bytes) + prices.transmission_ns(bytes) + delay_ns
-        };
-        let back_ns = |bytes| {
-            prices.transmission_ns(bytes) + delay_ns + prices.client_receive_ns(bytes)
-        };
+        let there_ns =
+            |bytes| prices.client_send_ns(bytes) + prices.transmission_ns(bytes) + delay_ns;
+        let back_ns =
+            |bytes| prices.transmission_ns(bytes) + delay_ns + prices.client_receive_ns(bytes);
         match self {
             Self::Read(len) => there_ns(0) + prices.read(len).takes_ns + back_ns(len),
             Self::WriteCompareSwap(len) => {

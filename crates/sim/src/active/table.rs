@@ -201,7 +201,8 @@ impl PlainTable {
     /// An item came: it is the key's, or another one's, or it was replaced meanwhile.
     fn item(&mut self, slot: Slot, bucket: u64, bytes: &[u8], item: &[u8]) -> Step {
         let second = word(item, 8);
-        let lens = [second >> 16 & 0xffff, second >> 32].map(|len| usize::try_from(len).unwrap_or(0));
+        let lens =
+            [second >> 16 & 0xffff, second >> 32].map(|len| usize::try_from(len).unwrap_or(0));
         let whole = item.get(16..16 + lens[0] + lens[1]);
         let is_whole = whole.is_some_and(|whole| {
             let (key, value) = whole.split_at(lens[0]);
