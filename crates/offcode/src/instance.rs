@@ -96,6 +96,12 @@ impl<I: Instance> WarmInstance<I> {
         Some(self.take(returned, places, result))
     }
 
+    /// What is left of the latest call's fuel; `None` if fuel is not counted.
+    #[must_use]
+    pub fn fuel_left(&self) -> Option<u64> {
+        self.instance.fuel_left()
+    }
+
     /// What the latest execution has done.
     pub fn execution(&mut self) -> &mut Execution {
         self.instance.execution()

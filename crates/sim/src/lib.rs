@@ -3,8 +3,9 @@
 //!
 //! The code under test is the very [`outboard_iwarp::Connection`] that runs on TCP. What crosses
 //! is decoded independently with `outboard-wire` and kept as text, so that a test reads as a
-//! packet trace. This crate is for development only: it never opens a socket, starts a thread or
-//! waits, and it panics when the code under test breaks a promise to its driver.
+//! packet trace. This crate is for development only: it never opens a socket or waits, starts no
+//! thread (but [`active`]'s executor has its own), and panics when the code under test breaks a
+//! promise to its driver.
 //!
 //! Modules in reading order:
 //! * [`side`]: one connection with its memory, receives and completions;

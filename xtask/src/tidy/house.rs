@@ -46,7 +46,14 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "outboard-sim",
-        &["outboard-export", "outboard-iwarp", "outboard-wire", "outboard-mem", "outboard-secure"],
+        &[
+            "outboard-export",
+            "outboard-iwarp",
+            "outboard-mem",
+            "outboard-offcode",
+            "outboard-secure",
+            "outboard-wire",
+        ],
     ),
     ("outboard-cast", &["outboard-cluster", "outboard-secure", "outboard-unix", "outboard-verbs"]),
     ("outboard-offcode", &["outboard-mem"]),

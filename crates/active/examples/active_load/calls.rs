@@ -6,12 +6,15 @@ use crate::session::{connect, connect_all};
 use crate::timing::{Timing, milliseconds};
 use outboard_active::{ActiveCall, Outcome};
 use serde_json::Value;
+use std::time::Duration;
 
 /// Does nothing and returns nothing.
 const EMPTY: &str = r#"(module
     (import "env" "memory" (memory 1))
     (func (export "empty") (result i64) (i64.const 0)))"#;
 const READ: usize = 64;
+/// Less than a node's loop looks for messages behind the last one.
+const PAUSE: Duration = Duration::from_micros(400);
 
 /// What a call must end with.
 pub(crate) fn done(outcome: Outcome) -> Result<Vec<u8>, Failure> {
@@ -42,6 +45,19 @@ pub(crate) fn empty_many(
     let (depth, next_args) = (depth.parse()?, &mut Vec::new);
     let mut calling = Calling { module, entry: "empty", next_args, depth };
     Ok(calling.run(all, milliseconds(ms)?)?.json())
+}
+
+/// Executes it every now and then, until it is killed: so that a node's loop that spins does not
+/// stop while others ask for nothing but Reads.
+pub(crate) fn awake(host: &str, region: &str) -> Result<Value, Failure> {
+    let (mut client, region) = connect(host, region, "block")?;
+    let (module, _) = client.load("empty", &wat::parse_str(EMPTY)?)?;
+    let call = ActiveCall::new(&region, module, "empty", &[]);
+    println!("awake");
+    loop {
+        done(client.execute(&call)?)?;
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// Reads 64 bytes here and there.

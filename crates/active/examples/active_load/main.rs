@@ -13,6 +13,11 @@
 //! active_load tables HOST MODULES WHAT BYTES CONNECTIONS DEPTH MS   the same on many connections
 //! active_load scan HOST MODULES WAIT all|top MS          100 MB: read, or its largest records
 //! active_load placed HOST MODULES WAIT remote|local|auto get|hops|top MS   where it is executed
+//! active_load awake HOST REGION                         keeps a node's loop from sleeping
+//! active_load probe HOST REGION WAIT MS                 each kind of request alone: what it costs
+//! active_load flood HOST REGION MS                      Reads of 64 bytes, many at a time
+//! active_load lock HOST MODULES WAIT SIDE CLIENTS MS    a lock, acquired and released
+//! active_load topk HOST MODULES WAIT SIDE BYTES MS      the largest records of an array
 //! ```
 //!
 //! SIDE is `plain` or `active`, WHAT `get` or `put`, MODULES the directory of built modules. WAIT
@@ -21,21 +26,24 @@
 //!
 //! Modules in reading order: `timing` (samples), `session` (clients), `ping`, `many` (connections
 //! at once), `calls`, `burn`, `shipped` (modules that come with Outboard), `list`,
-//! `table`, `scan`, `placed`.
+//! `table`, `lock`, `scan`, `topk`, `placed`; `probe`.
 
 #![forbid(unsafe_code)]
 
 mod burn;
 mod calls;
 mod list;
+mod lock;
 mod many;
 mod ping;
 mod placed;
+mod probe;
 mod scan;
 mod session;
 mod shipped;
 mod table;
 mod timing;
+mod topk;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -77,6 +85,15 @@ fn run(words: &[&str]) -> Result<(), Failure> {
         ["scan", host, modules, wait, what, ms] => scan::run([host, modules, wait], what, ms)?,
         ["placed", host, modules, wait, place, what, ms] => {
             placed::run([host, modules, wait], [place, what, ms])?
+        }
+        ["probe", host, region, wait, ms] => probe::run(host, region, wait, ms)?,
+        ["awake", host, region] => calls::awake(host, region)?,
+        ["flood", host, region, ms] => probe::flood(host, region, ms)?,
+        ["lock", host, modules, wait, side, clients, ms] => {
+            lock::run([host, modules, wait], [side, clients, ms])?
+        }
+        ["topk", host, modules, wait, side, bytes, ms] => {
+            topk::run([host, modules, wait], [side, bytes, ms])?
         }
         _ => return Err("see the head of active_load/main.rs".into()),
     };

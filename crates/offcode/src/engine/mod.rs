@@ -113,4 +113,7 @@ pub trait Instance: Send + 'static {
     /// # Errors
     /// [`Stop`].
     fn call(&mut self, entry: &str, budget: &Budget) -> Option<Result<i64, Stop>>;
+
+    /// What is left of the latest call's fuel; `None` if fuel is not counted.
+    fn fuel_left(&self) -> Option<u64>;
 }

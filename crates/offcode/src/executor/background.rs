@@ -312,7 +312,7 @@ impl<E: WasmEngine> Shared<E> {
         let attempted = attempt(&mut instance, request, &budget, &mut result);
         self.keep(key, instance);
         match attempted {
-            Attempt::Ended { outcome, conflicts, log } => Ok((outcome, conflicts, log)),
+            Attempt::Ended { outcome, conflicts, log, .. } => Ok((outcome, conflicts, log)),
             Attempt::OutOfFuel | Attempt::Locked => Ok((Outcome::Timeout, 0, Vec::new())),
         }
     }

@@ -14,6 +14,7 @@ mod warm;
 
 pub use background::BackgroundLimits;
 pub use request::{Moment, Outcome, Request};
+pub use run::Usage;
 pub use slowlog::{SlowExecution, SlowLog};
 
 use crate::engine::{Budget, WasmEngine};
@@ -85,6 +86,7 @@ pub struct Executor<E: WasmEngine> {
     slow: SlowLog,
     result: Vec<u8>,
     log: Vec<u8>,
+    used: Usage,
 }
 
 impl<E: WasmEngine> fmt::Debug for Executor<E> {
@@ -120,6 +122,7 @@ impl<E: WasmEngine> Executor<E> {
             slow: SlowLog::default(),
             result: Vec::new(),
             log: Vec::new(),
+            used: Usage::default(),
         })
     }
 
@@ -139,6 +142,12 @@ impl<E: WasmEngine> Executor<E> {
     #[must_use]
     pub fn log(&self) -> &[u8] {
         &self.log
+    }
+
+    /// What the execution has used that ended last in the caller's thread.
+    #[must_use]
+    pub fn used(&self) -> Usage {
+        self.used
     }
 
     /// The longest executions of late.
@@ -165,8 +174,8 @@ impl<E: WasmEngine> Executor<E> {
         let budget = Budget::Fuel(self.options.fuel);
         let attempted = attempt(instance, request, &budget, &mut self.result);
         match attempted {
-            Attempt::Ended { outcome, conflicts, log } => {
-                self.log = log;
+            Attempt::Ended { outcome, conflicts, used, log } => {
+                (self.log, self.used) = (log, used);
                 self.counters.here += 1;
                 self.counters.conflicts += conflicts;
                 self.counters.stopped += u64::from(outcome.is_stopped());

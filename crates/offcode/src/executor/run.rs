@@ -18,11 +18,29 @@ const ALONE_MAX: Duration = Duration::from_millis(1);
 /// What came of running a request.
 pub(super) enum Attempt {
     /// It has ended, after so many conflicts, and has said this.
-    Ended { outcome: Outcome, conflicts: u64, log: Vec<u8> },
+    Ended { outcome: Outcome, conflicts: u64, used: Usage, log: Vec<u8> },
     /// It needs more fuel than it has.
     OutOfFuel,
     /// Another thread has the region for itself.
     Locked,
+}
+
+/// What an execution has used, each time that it ran included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Fuel, about an instruction each; 0 where time and not fuel bounds an execution.
+    pub fuel: u64,
+    /// Lines of the region, of 64 bytes, that it has written or tried to.
+    pub lines: u64,
+}
+
+impl Usage {
+    fn add<I: Instance>(&mut self, instance: &mut WarmInstance<I>, budget: &Budget) {
+        if let (Budget::Fuel(given), Some(left)) = (budget, instance.fuel_left()) {
+            self.fuel += given.saturating_sub(left);
+        }
+        self.lines += instance.execution().lines().len() as u64;
+    }
 }
 
 /// What one run came to.
@@ -41,7 +59,7 @@ pub(super) fn attempt<I: Instance>(
     budget: &Budget,
     result: &mut Vec<u8>,
 ) -> Attempt {
-    let mut conflicts = 0;
+    let (mut conflicts, mut used) = (0, Usage::default());
     loop {
         result.clear();
         let is_alone = conflicts >= CONFLICTS_MAX;
@@ -50,6 +68,7 @@ pub(super) fn attempt<I: Instance>(
         } else {
             run_beside(instance, request, budget, result)
         };
+        used.add(instance, budget);
         let outcome = match run {
             Run::Done { seq } => Outcome::Done { result: std::mem::take(result), seq },
             Run::Conflict if is_alone => Outcome::Conflict,
@@ -62,7 +81,7 @@ pub(super) fn attempt<I: Instance>(
             Run::Locked => return Attempt::Locked,
         };
         let log = instance.execution().log().to_vec();
-        return Attempt::Ended { outcome, conflicts, log };
+        return Attempt::Ended { outcome, conflicts, used, log };
     }
 }
 

@@ -268,3 +268,21 @@ fn one_instance_is_made_for_many_requests_and_they_keep_their_order() {
     }
     assert_eq!(bench.executor.counters().instances, 1);
 }
+
+#[test]
+fn an_execution_says_what_it_has_used() {
+    let mut bench = Bench::new();
+    let mut used = |entry: &str, args: &[u8]| {
+        let request = Request { args: args.to_vec(), ..bench.request(entry) };
+        done(bench.run(request));
+        bench.executor.used()
+    };
+    let empty = used("empty", b"");
+    assert!((1..8).contains(&empty.fuel) && empty.lines == 0, "{empty:?}");
+    assert!(used("count", b"").fuel > 32, "a host call costs 32");
+    assert_eq!(used("count", b"").lines, 1);
+    let [none, ten, twenty] = [0, 10, 20].map(|len| used("echo", &vec![1; len]).fuel);
+    assert_eq!(twenty - ten, ten - none);
+    assert!(ten - none > 50, "each byte costs some instructions");
+    assert_eq!(used("empty", b""), empty, "the same whenever it is run");
+}

@@ -247,6 +247,10 @@ impl Instance for Interpreted {
         self.store.set_fuel(fuel).expect("fuel is counted");
         Some(function.call(&mut self.store, ()).map_err(|error| stop(&error, budget)))
     }
+
+    fn fuel_left(&self) -> Option<u64> {
+        self.store.get_fuel().ok()
+    }
 }
 
 fn stop(error: &Error, budget: &Budget) -> Stop {

@@ -17,6 +17,7 @@ mod kept;
 mod load;
 mod placement;
 mod redis;
+pub(super) mod sim;
 mod structures;
 mod tail;
 mod topk;

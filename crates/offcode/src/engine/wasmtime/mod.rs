@@ -297,6 +297,10 @@ impl Instance for WasmtimeInstance {
         let _ticks = matches!(budget, Budget::Time(..)).then(|| self.ticker.hold());
         Some(function.call(&mut self.store, ()).map_err(|error| stop(&error)))
     }
+
+    fn fuel_left(&self) -> Option<u64> {
+        self.store.get_fuel().ok()
+    }
 }
 
 /// Why an execution ended, from the engine's error.

@@ -1,0 +1,111 @@
+//! `cargo xtask bench active-sim`: the paper's simulation. Measures what messages, one-sided
+//! operations and executions cost here, checks what `crates/sim` makes of these figures against
+//! real nodes, and draws what it says of machines that are not here.
+//!
+//! `OUTBOARD_ONLY=costs,loopback` runs these parts alone and draws the page with what earlier runs
+//! found in the others; `OUTBOARD_ONLY=page` measures nothing. Parts: `costs`, `loopback`,
+//! `delayed`; each takes less than a minute.
+//!
+//! Reading order: `costs` (what is measured, and the costs that follow), `processor` (time of the
+//! node's processes), `model` (the simulation as a program), `check` (workloads on real nodes),
+//! then what is drawn: `hops`, `clients`, `bytes`, `paper`.
+
+mod bytes;
+mod check;
+mod clients;
+mod costs;
+mod hops;
+mod model;
+mod paper;
+mod processor;
+
+use std::path::PathBuf;
+use std::{env, fs};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::bench::report::Report;
+use crate::command;
+use check::CheckedPath;
+use costs::MeasuredCosts;
+use model::Model;
+
+/// Parts that measure, in their order.
+const PARTS: [&str; 3] = [COSTS, LOOPBACK, DELAYED];
+const COSTS: &str = "costs";
+const LOOPBACK: &str = "loopback";
+const DELAYED: &str = "delayed";
+/// Of `OUTBOARD_ONLY`: nothing is measured.
+const PAGE: &str = "page";
+
+/// Measures what is asked for, and draws everything.
+///
+/// # Errors
+/// When a part has another name, fails, or was never run.
+pub(in crate::bench) fn run() -> Result<Report> {
+    let only = env::var("OUTBOARD_ONLY").unwrap_or_default();
+    let asked: Vec<&str> = only.split(',').filter(|name| !name.is_empty()).collect();
+    if let Some(unknown) = asked.iter().find(|name| !PARTS.contains(name) && **name != PAGE) {
+        bail!("OUTBOARD_ONLY names {unknown}, but there are: {}, {PAGE}", PARTS.join(", "));
+    }
+    let is_asked = |part: &str| asked.is_empty() || asked.contains(&part);
+    if is_asked(COSTS) {
+        save(COSTS, &costs::measure()?)?;
+    }
+    if is_asked(LOOPBACK) {
+        save(LOOPBACK, &check::on_loopback()?)?;
+    }
+    if is_asked(DELAYED) {
+        save(DELAYED, &check::over_a_delay()?)?;
+    }
+    page()
+}
+
+/// Everything that was found, and what follows from it.
+fn page() -> Result<Report> {
+    let costs: MeasuredCosts = load(COSTS)?;
+    let model = Model::build()?;
+    let mut page = Report {
+        title: "Active code, simulated".into(),
+        conditions: CONDITIONS.iter().map(|text| (*text).to_owned()).collect(),
+        tables: vec![costs.table()],
+        panels: Vec::new(),
+    };
+    for (part, path) in [(LOOPBACK, costs.loopback()), (DELAYED, costs.delayed())] {
+        let checked: CheckedPath = load(part)?;
+        let (table, note) = checked.beside(&model, path)?;
+        page.tables.push(table);
+        page.conditions.push(note);
+    }
+    page.tables.extend(hops::crossovers(&model, costs.loopback().0)?);
+    page.panels.extend(hops::ratios(&model, costs.loopback().0)?);
+    page.panels.extend(clients::throughputs(&model, costs.loopback().0)?);
+    page.panels.extend(bytes::scans(&model, costs.loopback().0)?);
+    page.tables.push(paper::beside(&model, costs.loopback().0)?);
+    let beside = command::root().join("docs/benchmarks/active-sim.json");
+    fs::write(&beside, serde_json::to_string_pretty(&costs)? + "\n")?;
+    Ok(page)
+}
+
+fn path(part: &str) -> PathBuf {
+    command::target_dir().join("bench/active-sim").join(part).with_extension("json")
+}
+
+fn save(part: &str, found: &impl Serialize) -> Result<()> {
+    let path = path(part);
+    fs::create_dir_all(path.with_file_name(""))?;
+    fs::write(&path, serde_json::to_string_pretty(found)?)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn load<T: DeserializeOwned>(part: &str) -> Result<T> {
+    let path = path(part);
+    let missing = || format!("part {part} was never run: OUTBOARD_ONLY={part} runs it");
+    let text = fs::read_to_string(&path).with_context(missing)?;
+    let other = || format!("{} is not of this benchmark: remove it", path.display());
+    serde_json::from_str(&text).with_context(other)
+}
+
+const CONDITIONS: &[&str] = &["PLACEHOLDER"];
