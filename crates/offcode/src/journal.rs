@@ -8,7 +8,7 @@
 //!
 //! Layout, in bytes: a header of 4,096 (below), the lines of the last commit, the ring of answers.
 
-use crate::write_set::ENCODED;
+use crate::write_set::{ENCODED, WriteSet};
 use outboard_mem::{MemError, SharedRegion, Space};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -27,6 +27,9 @@ const HEADER: usize = 4096;
 /// Bytes of a record's head: its length, the client, the request's number, the commit, the length
 /// of its answer.
 const HEAD: usize = 48;
+
+/// Bytes of memory that is kept for the next commit's lines, at most.
+const LINES_KEPT: usize = 64 << 10;
 
 /// Which request, of all that ever reach a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,6 +86,8 @@ pub struct RegionJournal {
     answers: HashMap<RequestId, u64>,
     /// What is in the ring, the oldest first: where, bytes, which request's and commit's.
     order: VecDeque<(u64, u64, RequestId, u64)>,
+    /// Memory for the next commit's lines.
+    lines: Vec<u8>,
 }
 
 impl RegionJournal {
@@ -132,6 +137,7 @@ impl RegionJournal {
             seq,
             answers: HashMap::new(),
             order: VecDeque::new(),
+            lines: Vec::new(),
         };
         journal.ring = journal.load_state(seq)?;
         journal.scan()?;
@@ -173,6 +179,21 @@ impl RegionJournal {
     /// [`MemError`].
     pub fn applied(&self) -> Result<(), MemError> {
         self.memory.store_u64(APPLIED, self.seq)
+    }
+
+    /// As [`commit`](Self::commit), what an execution has written.
+    pub(crate) fn commit_writes(
+        &mut self,
+        writes: &WriteSet,
+        answer: Option<(RequestId, &[u8])>,
+    ) -> Result<u64, MemError> {
+        let mut lines = std::mem::take(&mut self.lines);
+        lines.clear();
+        writes.encode(&mut lines);
+        let seq = self.commit(&lines, answer);
+        lines.shrink_to(LINES_KEPT);
+        self.lines = lines;
+        seq
     }
 
     /// Commits: once this returns, the lines will be applied and the answer found, whatever

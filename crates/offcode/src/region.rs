@@ -276,9 +276,7 @@ impl RegionWriter<'_> {
                 return Err(CommitError::Conflict(Conflict::Peer));
             }
         }
-        let mut lines = Vec::new();
-        execution.writes().encode(&mut lines);
-        let seq = self.journal.commit(&lines, answer)?;
+        let seq = self.journal.commit_writes(execution.writes(), answer)?;
         region.seq.store(seq, Ordering::Release);
         region.version.store(since + 1, Ordering::Relaxed);
         region.head.store_u64(0, since + 1)?;

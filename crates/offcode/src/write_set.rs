@@ -166,29 +166,17 @@ impl WrittenLine {
     /// The runs of written bytes: where each is in the region, and its bytes. Whole words come one
     /// by one, so that they can be stored at once.
     pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, &[u8])> + '_ {
-        let start = self.number.wrapping_mul(LINE);
-        (0..8_usize).flat_map(move |word| {
-            let mask = (self.mask >> (word * 8)) & 0xff;
-            let runs: Vec<(usize, usize)> = match mask {
-                0 => Vec::new(),
-                0xff => vec![(word * 8, 8)],
-                _ => byte_runs(word * 8, mask),
-            };
-            runs.into_iter()
-                .map(move |(at, len)| (start.wrapping_add(at as u64), &self.bytes[at..at + len]))
+        let (start, mut left) = (self.number.wrapping_mul(LINE), self.mask);
+        std::iter::from_fn(move || {
+            let at = left.trailing_zeros() as usize;
+            if at >= LINE_LEN {
+                return None;
+            }
+            let len = ((left >> at).trailing_ones() as usize).min(8 - at % 8);
+            left &= !mask(at, len);
+            Some((start.wrapping_add(at as u64), &self.bytes[at..at + len]))
         })
     }
-}
-
-fn byte_runs(from: usize, mask: u64) -> Vec<(usize, usize)> {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for at in (0..8).filter(|at| mask >> at & 1 == 1) {
-        match runs.last_mut() {
-            Some((start, len)) if *start + *len == from + at => *len += 1,
-            _ => runs.push((from + at, 1)),
-        }
-    }
-    runs
 }
 
 fn within(offset: u64) -> usize {
