@@ -4,6 +4,7 @@
 //!
 //! The engine's background thread has one; so have loops that wait by themselves.
 
+use super::sockio;
 use std::time::{Duration, Instant};
 
 /// How long it spins: about as long as going to sleep and waking up take.
@@ -12,10 +13,13 @@ pub(crate) const WINDOW: Duration = Duration::from_micros(50);
 const SHORT_SLEEP: Duration = Duration::from_micros(100);
 /// Short sleeps in a row before spinning begins, and windows without a find before it ends.
 const STREAK: u32 = 4;
-/// One look at the sockets takes a microsecond. If it took this long, the scheduler gave the
-/// processor to another thread that computes.
+/// One look at the sockets takes a microsecond. If it took this long, somebody else had the
+/// processor: another thread that computes, if the scheduler has taken it from this one; else a
+/// hypervisor, which spinning does not harm.
 const INTERRUPTION: Duration = Duration::from_micros(500);
-/// How long a thread does not spin after that: a lone interruption, such as a hypervisor's, costs
+/// How old the count of what the scheduler has done may be that an interruption is judged by.
+const COUNT_AGE: Duration = Duration::from_millis(1);
+/// How long a thread does not spin after an interruption by another thread: a lone one costs
 /// little; each one that follows soon doubles the pause, because a thread that computes is there.
 const AWAY_MIN: Duration = Duration::from_millis(8);
 const AWAY_MAX: Duration = Duration::from_secs(1);
@@ -29,6 +33,8 @@ pub struct AdaptiveSpin {
     streak: u32,
     /// The last pause: how long, and its end.
     away: Option<(Duration, Instant)>,
+    /// How often the scheduler had taken the processor from this thread, and when that was counted.
+    preempted: Option<(u64, Instant)>,
 }
 
 impl AdaptiveSpin {
@@ -54,15 +60,43 @@ impl AdaptiveSpin {
 
     /// A window is over; `longest` is the time of the slowest look that found nothing.
     pub fn looked(&mut self, found: bool, now: Instant, longest: Duration) {
+        self.judge(found, now, longest, sockio::preemptions);
+    }
+
+    fn judge(
+        &mut self,
+        found: bool,
+        now: Instant,
+        longest: Duration,
+        count: impl FnOnce() -> Option<u64>,
+    ) {
         self.streak = if found { 0 } else { self.streak + 1 };
         if self.streak >= STREAK {
             (self.looking, self.streak) = (false, 0);
         }
-        if longest >= INTERRUPTION {
+        if self.is_preempted(now, longest, count) {
             (self.looking, self.streak) = (false, 0);
             let pause = self.next_pause(now);
             self.away = Some((pause, now + pause));
         }
+    }
+
+    /// Whether another thread was the reason of so long a look.
+    fn is_preempted(
+        &mut self,
+        now: Instant,
+        longest: Duration,
+        count: impl FnOnce() -> Option<u64>,
+    ) -> bool {
+        let is_long = longest >= INTERRUPTION;
+        let before = self.preempted;
+        if !is_long && before.is_some_and(|(_, at)| now < at + COUNT_AGE) {
+            return false;
+        }
+        let now_count = count();
+        self.preempted = now_count.map(|count| (count, now));
+        // Without a count the worse is assumed.
+        is_long && before.is_none_or(|(count, _)| now_count != Some(count))
     }
 
     fn next_pause(&self, now: Instant) -> Duration {
@@ -102,11 +136,30 @@ mod tests {
     fn windows_in_vain_end_it() {
         let now = Instant::now();
         let mut spin = spin(now);
-        spin.looked(true, now, WINDOW);
+        spin.judge(true, now, WINDOW, || None);
         for _ in 0..STREAK {
             assert!(spin.is_looking());
-            spin.looked(false, now, WINDOW);
+            spin.judge(false, now, WINDOW, || None);
         }
+        assert!(!spin.is_looking());
+    }
+
+    /// A window is over in which another thread had the processor.
+    fn preempted(spin: &mut AdaptiveSpin, found: bool, now: Instant, longest: Duration) {
+        spin.judge(found, now, longest, || None);
+    }
+
+    #[test]
+    fn what_a_hypervisor_does_is_no_reason_to_stay_away() {
+        let now = Instant::now();
+        let mut spin = spin(now);
+        spin.judge(true, now, WINDOW, || Some(7));
+        spin.judge(true, now, INTERRUPTION, || Some(7));
+        assert!(spin.is_looking());
+        spin.judge(true, now + COUNT_AGE, WINDOW, || Some(8));
+        spin.judge(true, now + COUNT_AGE, INTERRUPTION, || Some(8));
+        assert!(spin.is_looking(), "the scheduler's deed was before");
+        spin.judge(true, now + COUNT_AGE, INTERRUPTION, || Some(9));
         assert!(!spin.is_looking());
     }
 
@@ -121,9 +174,9 @@ mod tests {
     fn another_thread_on_the_processor_ends_spinning_for_a_while() {
         let now = Instant::now();
         let mut spin = spin(now);
-        spin.looked(true, now, INTERRUPTION - Duration::from_nanos(1));
+        preempted(&mut spin, true, now, INTERRUPTION - Duration::from_nanos(1));
         assert!(spin.is_looking());
-        spin.looked(true, now, INTERRUPTION);
+        preempted(&mut spin, true, now, INTERRUPTION);
         assert!(!spin.is_looking());
         assert!(!looks_again(&spin, now));
         assert!(looks_again(&spin, now + AWAY_MIN));
@@ -135,13 +188,13 @@ mod tests {
         let mut spin = spin(now);
         for doublings in 0..10 {
             let pause = AWAY_MAX.min(AWAY_MIN * (1 << doublings));
-            spin.looked(false, now, INTERRUPTION);
+            preempted(&mut spin, false, now, INTERRUPTION);
             assert!(!looks_again(&spin, now + pause - Duration::from_nanos(1)), "{doublings}");
             assert!(looks_again(&spin, now + pause), "{doublings}");
             now += pause;
         }
         now += AWAY_MAX * SOON;
-        spin.looked(false, now, INTERRUPTION);
+        preempted(&mut spin, false, now, INTERRUPTION);
         assert!(looks_again(&spin, now + AWAY_MIN));
     }
 }

@@ -1,6 +1,6 @@
 //! System calls without a safe wrapper: the only unsafe code of this crate. Two take raw spans, and
 //! this file keeps what pins their memory alive until the kernel is done with it; others ask the
-//! scheduler for short turns, and leave signals to the program. It knows no protocol.
+//! scheduler for short turns and what it has done, and leave signals to the program. It knows no protocol.
 
 use crate::engine::staging::{STAGING_LEN, Staging};
 use outboard_iwarp::{Connection, Env, TransmitLimits};
@@ -143,6 +143,18 @@ pub(crate) fn set_receive_low_water(fd: BorrowedFd<'_>, bytes: usize) {
     unsafe {
         libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const bytes).cast(), LEN);
     }
+}
+
+/// How often the scheduler has taken the processor from this thread; `None` where the kernel does
+/// not count.
+pub(crate) fn preemptions() -> Option<u64> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes one `rusage`, for which all bytes are valid.
+    let usage = unsafe {
+        let told = libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        (told == 0).then(|| usage.assume_init())
+    };
+    usage.and_then(|usage| u64::try_from(usage.ru_nivcsw).ok())
 }
 
 /// The program's memory is not mapped any more.
