@@ -162,7 +162,7 @@ pub const SUITES: &[Suite] = &[
         name: "active-c",
         about: "liboutboard_active.so.1: symbols, header, and C programs against a node that ends",
         needs: &[Need::Packages(&["gcc", "g++", "clang", "libc6-dev", "pkg-config"])],
-        minutes: 8,
+        minutes: 12,
         builds: None,
         run: active_c,
     },

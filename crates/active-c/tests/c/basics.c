@@ -184,7 +184,7 @@ static void limits(const struct fixture *is)
     options.timeout_ms = SOON_MS;
     options.in_flight = 3;
     options.wait = OUTBOARD_ACTIVE_BLOCK;
-    IS(OK, outboard_active_open(is->node, &options, &client));
+    IS(OK, open_soon(is->node, &options, &client));
     IS(ARGUMENT, outboard_active_submit(client, &call, NULL, NULL));
     IS(OK, outboard_active_attach(client, "kv", &call.region));
     for (int i = 0; i < 3; i++)
