@@ -50,12 +50,12 @@ pub(crate) unsafe fn bytes<'a>(what: &str, bytes: *const c_void, size: usize) ->
 
 /// Memory of the program's that bytes are copied to. It may be uninitialized.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct CRoom {
     start: *mut u8,
     size: usize,
 }
 
-impl Room {
+impl CRoom {
     /// # Safety
     /// `size` is 0 or `start` is NULL, or as many bytes may be written until the call from C
     /// returns.
@@ -77,9 +77,9 @@ impl Room {
 
 /// Where a value for the program goes.
 #[derive(Debug)]
-pub(crate) struct Place<T>(*mut T);
+pub(crate) struct CPlace<T>(*mut T);
 
-impl<T> Place<T> {
+impl<T> CPlace<T> {
     /// A place that there must be.
     ///
     /// # Safety

@@ -1,7 +1,7 @@
 //! Clients: open, close, the descriptor; and what this side keeps of one.
 
 use crate::abi::{ADAPTIVE, BLOCK, COptions, COutboardActive, SPIN};
-use crate::args::{self, Place};
+use crate::args::{self, CPlace};
 use crate::guard::{CResult, guarded};
 use crate::status::{CFailure, CStatus};
 use crate::table;
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn outboard_active_open(
 ) -> c_int {
     guarded("outboard_active_open", || {
         // SAFETY: the program's.
-        let place = unsafe { Place::new("client", client)? };
+        let place = unsafe { CPlace::new("client", client)? };
         place.set(ptr::null_mut());
         // SAFETY: the program's.
         let host = host(unsafe { args::text("node", node)? })?;
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn outboard_active_descriptor(
 ) -> c_int {
     guarded("outboard_active_descriptor", || {
         // SAFETY: the program's.
-        let place = unsafe { Place::new("descriptor", descriptor)? };
+        let place = unsafe { CPlace::new("descriptor", descriptor)? };
         table::with(client, |client| {
             place.set(client.active.descriptor()?.as_raw_fd());
             client.has_descriptor = true;

@@ -1,7 +1,7 @@
 //! Executions: at once, or submitted and polled; and memory for their results.
 
 use crate::abi::{AUTO, CCall, COutboardActive, COutcome, LOCAL, REMOTE};
-use crate::args::{self, Place, Room};
+use crate::args::{self, CPlace, CRoom};
 use crate::client::CClient;
 use crate::guard::{CResult, guarded, say};
 use crate::status::{CFailure, CStatus, split};
@@ -72,7 +72,7 @@ impl<'a> CallArgs<'a> {
 }
 
 /// Gives what became of an execution to the program, and keeps the words of one that failed.
-fn give(outcome: Outcome, written: Option<u64>, room: &Room) -> COutcome {
+fn give(outcome: Outcome, written: Option<u64>, room: &CRoom) -> COutcome {
     let (result, module_code) = split(outcome);
     let (status, result_size) = match result {
         Ok(result) if room.fill(&result) => (CStatus::Ok, written.unwrap_or(result.len() as u64)),
@@ -135,9 +135,9 @@ pub unsafe extern "C" fn outboard_active_execute(
     guarded("outboard_active_execute", || {
         // SAFETY: the program's.
         let (call, room) =
-            unsafe { (CallArgs::new(call)?, Room::new("result", result, capacity)?) };
+            unsafe { (CallArgs::new(call)?, CRoom::new("result", result, capacity)?) };
         // SAFETY: the program's.
-        let place = unsafe { Place::if_wanted(outcome) };
+        let place = unsafe { CPlace::if_wanted(outcome) };
         table::with(client, |client| {
             let (outcome, written, at) =
                 call.with(client, |client, known| execute(client, known, call.place, timeout_ms))?;
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn outboard_active_submit(
 ) -> c_int {
     guarded("outboard_active_submit", || {
         // SAFETY: the program's.
-        let (call, place) = unsafe { (CallArgs::new(call)?, Place::if_wanted(ticket)) };
+        let (call, place) = unsafe { (CallArgs::new(call)?, CPlace::if_wanted(ticket)) };
         if call.raw.place != REMOTE {
             return Err(CFailure::argument("what is submitted is executed remotely: call->where"));
         }
@@ -207,9 +207,9 @@ pub unsafe extern "C" fn outboard_active_poll(
 ) -> c_int {
     guarded("outboard_active_poll", || {
         // SAFETY: the program's.
-        let room = unsafe { Room::new("result", result, capacity)? };
+        let room = unsafe { CRoom::new("result", result, capacity)? };
         // SAFETY: the program's.
-        let place = unsafe { Place::new("outcome", outcome)? };
+        let place = unsafe { CPlace::new("outcome", outcome)? };
         table::with(client, |client| {
             let Some(Executed { ticket, outcome, written }) = next(client, timeout_ms)? else {
                 return Ok(CStatus::Again);
@@ -249,7 +249,7 @@ pub unsafe extern "C" fn outboard_active_expose(
     guarded("outboard_active_expose", || {
         // SAFETY: the program's.
         let (_room, place) =
-            unsafe { (Room::new("memory", memory, size)?, Place::new("buffer", buffer)?) };
+            unsafe { (CRoom::new("memory", memory, size)?, CPlace::new("buffer", buffer)?) };
         table::with(client, |client| {
             // SAFETY: the program leaves it there until the memory is withdrawn or the client is
             // closed, as the header says; the client lets go of it then.

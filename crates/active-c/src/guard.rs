@@ -74,3 +74,37 @@ impl Drop for Uncancelled {
         unsafe { pthread_setcancelstate(self.before, ptr::null_mut()) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    fn message() -> String {
+        // SAFETY: it stays until this thread's next call.
+        unsafe { CStr::from_ptr(outboard_active_message()) }.to_str().expect("text").to_owned()
+    }
+
+    #[test]
+    fn a_panic_is_a_status_with_words() {
+        assert_eq!(guarded("this", || panic!("told on purpose")), c_int::from(CStatus::Bug));
+        assert!(message().starts_with("this failed inside Outboard"), "{}", message());
+        assert_eq!(guarded("this", || Ok(CStatus::Ok)), 0);
+    }
+
+    #[test]
+    fn words_are_a_thread_s_own_and_end_at_their_end() {
+        let failure = || CFailure::argument("with a \0 inside");
+        assert_eq!(guarded("this", || Err(failure())), c_int::from(CStatus::Argument));
+        assert_eq!(message(), "with a \u{fffd} inside");
+        std::thread::spawn(|| assert_eq!(message(), "")).join().expect("as expected");
+    }
+
+    #[test]
+    fn every_status_has_a_name_of_its_own() {
+        let mut names: Vec<_> = CStatus::ALL.iter().map(|status| status.word()).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), CStatus::ALL.len());
+    }
+}

@@ -1,7 +1,7 @@
 //! Modules, and their hashes as text.
 
 use crate::abi::{CHash, COutboardActive, HASH_TEXT};
-use crate::args::{self, Place, Room};
+use crate::args::{self, CPlace, CRoom};
 use crate::guard::guarded;
 use crate::status::{CFailure, CStatus};
 use crate::table;
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn outboard_active_know(
         let (name, bytes) =
             unsafe { (args::text("name", name)?, args::bytes("bytes", bytes, size)?) };
         // SAFETY: the program's.
-        let place = unsafe { Place::new("module", module)? };
+        let place = unsafe { CPlace::new("module", module)? };
         table::with(client, |client| {
             let known = client.active.know(name, bytes)?;
             place.set(CHash { bytes: known.0 });
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn outboard_active_know_file(
 ) -> c_int {
     guarded("outboard_active_know_file", || {
         // SAFETY: the program's.
-        let (path, place) = unsafe { (args::text("path", path)?, Place::new("module", module)?) };
+        let (path, place) = unsafe { (args::text("path", path)?, CPlace::new("module", module)?) };
         table::with(client, |client| {
             let known = client.active.know_file(Path::new(path))?;
             place.set(CHash { bytes: known.0 });
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn outboard_active_hash_parse(
 ) -> c_int {
     guarded("outboard_active_hash_parse", || {
         // SAFETY: the program's.
-        let (text, place) = unsafe { (args::text("text", text)?, Place::new("module", module)?) };
+        let (text, place) = unsafe { (args::text("text", text)?, CPlace::new("module", module)?) };
         let parsed = text.parse::<ModuleHash>();
         let parsed = parsed.map_err(|error| CFailure::argument(error.to_string()))?;
         place.set(CHash { bytes: parsed.0 });
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn outboard_active_hash_format(
         // SAFETY: the program's.
         let module = unsafe { args::hash(module)? };
         // SAFETY: the program's.
-        let room = unsafe { Room::new("text", text.cast::<c_void>(), HASH_TEXT)? };
+        let room = unsafe { CRoom::new("text", text.cast::<c_void>(), HASH_TEXT)? };
         room.fill(format!("{module}\0").as_bytes());
         Ok(CStatus::Ok)
     })

@@ -1,7 +1,7 @@
 //! Regions, and one-sided operations on them.
 
 use crate::abi::COutboardActive;
-use crate::args::{self, Place, Room};
+use crate::args::{self, CPlace, CRoom};
 use crate::client::CClient;
 use crate::guard::{CResult, guarded};
 use crate::status::{CFailure, CStatus};
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn outboard_active_attach(
 ) -> c_int {
     guarded("outboard_active_attach", || {
         // SAFETY: the program's.
-        let (name, place) = unsafe { (args::text("name", name)?, Place::new("region", region)?) };
+        let (name, place) = unsafe { (args::text("name", name)?, CPlace::new("region", region)?) };
         table::with(client, |client| {
             let attached = client.active.attach(name)?;
             let number = client.number()?;
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn outboard_active_region(
 ) -> c_int {
     guarded("outboard_active_region", || {
         // SAFETY: the program's.
-        let (size, may_write) = unsafe { (Place::if_wanted(size), Place::if_wanted(may_write)) };
+        let (size, may_write) = unsafe { (CPlace::if_wanted(size), CPlace::if_wanted(may_write)) };
         table::with(client, |client| {
             let region = client.region(region)?;
             size.set(region.len());
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn outboard_active_read(
 ) -> c_int {
     guarded("outboard_active_read", || {
         // SAFETY: the program's.
-        let room = unsafe { Room::new("into", into, size)? };
+        let room = unsafe { CRoom::new("into", into, size)? };
         table::with(client, |client| {
             let region = client.region(region)?;
             room.fill(&region.read(&mut client.active, at, size)?);
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn outboard_active_compare_swap(
 ) -> c_int {
     guarded("outboard_active_compare_swap", || {
         // SAFETY: the program's.
-        let found = unsafe { Place::if_wanted(found) };
+        let found = unsafe { CPlace::if_wanted(found) };
         table::with(client, |client| {
             found.set(change(client, region, |region, client| {
                 region.compare_swap(client, at, compare, swap)
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn outboard_active_fetch_add(
 ) -> c_int {
     guarded("outboard_active_fetch_add", || {
         // SAFETY: the program's.
-        let found = unsafe { Place::if_wanted(found) };
+        let found = unsafe { CPlace::if_wanted(found) };
         table::with(client, |client| {
             found.set(change(client, region, |region, client| region.fetch_add(client, at, add))?);
             Ok(CStatus::Ok)

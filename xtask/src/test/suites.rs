@@ -159,6 +159,14 @@ pub const SUITES: &[Suite] = &[
         run: shipped_modules,
     },
     Suite {
+        name: "active-c",
+        about: "liboutboard_active.so.1: symbols, header, and C programs against a node that ends",
+        needs: &[Need::Packages(&["gcc", "g++", "clang", "libc6-dev", "pkg-config"])],
+        minutes: 12,
+        builds: None,
+        run: active_c,
+    },
+    Suite {
         name: "connections",
         about: "10,000 connections at once, in release",
         needs: &[],
@@ -233,6 +241,17 @@ fn libraries(settings: &Settings) -> Result<Count> {
     findings.iter().for_each(|finding| println!("{finding}"));
     let mut count = Count::one(findings.is_empty());
     count += integration(settings, "stock")?;
+    Ok(count)
+}
+
+/// Counts the comparison of the library's symbols with its header as one test.
+fn active_c(settings: &Settings) -> Result<Count> {
+    let directory = libs::active::build(false)?;
+    let findings = libs::active::check(&directory)?;
+    findings.iter().for_each(|finding| println!("{finding}"));
+    let mut count = Count::one(findings.is_empty());
+    count += integration(settings, "header")?;
+    count += integration(settings, "active_c")?;
     Ok(count)
 }
 

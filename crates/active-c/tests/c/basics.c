@@ -1,6 +1,7 @@
 /* Every function, and every status that needs no accident. */
 #define _POSIX_C_SOURCE 200809L
 #include "check.h"
+#include <poll.h>
 
 static void statuses(const struct fixture *is)
 {
@@ -139,10 +140,17 @@ static void pipelined(const struct fixture *is)
 {
     outboard_active_call call = call_of(is, "echo");
     outboard_active_outcome outcome;
-    int seen[500] = { 0 }, *user;
+    struct pollfd waits;
+    int seen[500] = { 0 }, *user, again;
     uint64_t ticket, word;
 
     IS(AGAIN, outboard_active_poll(is->client, -1, NULL, 0, &outcome));
+    IS(OK, outboard_active_descriptor(is->client, &waits.fd));
+    IS(OK, outboard_active_descriptor(is->client, &again));
+    CHECK(waits.fd == again);
+    waits.events = POLLIN;
+    IS(AGAIN, outboard_active_poll(is->client, 0, NULL, 0, &outcome));
+    CHECK(poll(&waits, 1, 20) == 0);
     for (uint64_t i = 0; i < 500; i++) {
         call.args = &i;
         call.args_size = sizeof i;
@@ -176,7 +184,7 @@ static void limits(const struct fixture *is)
     options.timeout_ms = SOON_MS;
     options.in_flight = 3;
     options.wait = OUTBOARD_ACTIVE_BLOCK;
-    IS(OK, outboard_active_open(is->node, &options, &client));
+    IS(OK, open_soon(is->node, &options, &client));
     IS(ARGUMENT, outboard_active_submit(client, &call, NULL, NULL));
     IS(OK, outboard_active_attach(client, "kv", &call.region));
     for (int i = 0; i < 3; i++)

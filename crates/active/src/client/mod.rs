@@ -9,8 +9,8 @@
 //! Modules in reading order: `options`, `call` (what is asked for), `window` (requests by number),
 //! `state` (what a client knows, without a connection), `link` (the connection), `region` (plain
 //! verbs), `local` (executions at the client), `place` (where to execute), `ask` (modules, lists,
-//! kills), `files` (modules in files), `sleep` (a descriptor to wait on, and how a call that waits is
-//! ended), `error`.
+//! kills), `files` (modules in files), `sleep` (a descriptor to wait on, and the end of a call that
+//! waits), `error`.
 
 mod ask;
 mod call;
