@@ -130,6 +130,11 @@ fn every_stop_has_its_figures_and_nothing_is_left_behind() {
     let (chunks, sent) = (&cast["report"]["chunks"], &cast["report"]["sent_chunks"]);
     // Nodes relay: a source that sends everything itself would send each chunk four times.
     assert!(sent.as_u64() < Some(3 * chunks.as_u64().unwrap()), "{sent} of {chunks}");
+    let active = &figures["stops"]["active"];
+    assert_eq!((&active["calls"], &active["allowed"]), (&5.into(), &3.into()));
+    // A hundred round trips against one.
+    let us = |name: &str| active[name].as_f64().unwrap();
+    assert!(us("plain_us") > 5.0 * us("active_us"), "{active}");
     assert!(told.contains("all 4 trees are equal to the source"), "{told}");
     assert!(told.contains("Lua 5.4: the 1229 primes below 10000 add up to 5736396"), "{told}");
     assert_eq!(tours.left_behind(), [""; 0]);

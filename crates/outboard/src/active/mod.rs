@@ -5,6 +5,8 @@ mod new;
 mod remote;
 mod value;
 
+pub(crate) use new::shipped;
+
 use crate::Outcome;
 use clap::Subcommand;
 use serde_json::{Value, json};

@@ -43,6 +43,11 @@ const SHIPPED: &[Shipped] = &[
     shipped!("topk"),
 ];
 
+/// The names and bytes of the modules that come with this program.
+pub(crate) fn shipped() -> impl Iterator<Item = (&'static str, &'static [u8])> {
+    SHIPPED.iter().map(|(name, bytes, _)| (*name, *bytes))
+}
+
 /// The hashes by which modules import the shipped ones.
 const HASHES: &str = include_str!("../../../../modules/built/hashes.h");
 

@@ -49,8 +49,8 @@ pub(crate) struct LoadArgs {
 #[command(after_help = "Example:
   outboard active exec counter.wasm add u64:0 u64:5 --node n01 --region kv")]
 pub(crate) struct ExecArgs {
-    /// The module: a file, which is loaded if the node lacks it, or the hash or name of one that
-    /// is loaded.
+    /// The module: a file or one that comes with this program (see `outboard active modules`),
+    /// which is loaded if the node lacks it, or the hash or name of one that is loaded.
     module: String,
     /// The entry.
     entry: String,
@@ -180,16 +180,32 @@ impl AtNode {
     }
 }
 
-/// The module that a word names: a file's, which the client then knows, or a loaded one.
+/// The module that a word names: a file's, which the client then knows, one that comes with this
+/// program, or a loaded one.
 fn find(client: &mut ActiveClient, word: &str) -> Fallible<ModuleHash> {
     let path = Path::new(word);
     if path.is_file() {
         return Ok(client.know_file(path)?);
     }
-    match word.parse() {
-        Ok(hash) => Ok(hash),
-        Err(_) => loaded(client, word),
+    let own = know_shipped(client, word)?;
+    match (word.parse(), own) {
+        (Ok(hash), _) => Ok(hash),
+        // The node's of that name comes first: it may be another one.
+        (Err(_), Some(own)) => Ok(named(client, word)?.unwrap_or(own)),
+        (Err(_), None) => loaded(client, word),
     }
+}
+
+/// Has the client know a module that comes with this program, and what that imports.
+fn know_shipped(client: &mut ActiveClient, word: &str) -> Fallible<Option<ModuleHash>> {
+    let mut own = None;
+    if super::shipped().any(|(name, _)| name == word) {
+        for (name, bytes) in super::shipped() {
+            let hash = client.know(name, bytes)?;
+            own = (name == word).then_some(hash).or(own);
+        }
+    }
+    Ok(own)
 }
 
 /// The one loaded module of a name, or of a hash.
@@ -197,16 +213,17 @@ fn loaded(client: &mut ActiveClient, word: &str) -> Fallible<ModuleHash> {
     if let Ok(hash) = word.parse() {
         return Ok(hash);
     }
-    let named: Vec<ModuleHash> = client
-        .list()?
-        .into_iter()
-        .filter(|module| module.name == word)
-        .map(|module| ModuleHash(module.module))
-        .collect();
-    match named[..] {
-        [hash] => Ok(hash),
-        [] => Err(format!("{word}: there is no such file, and no module of that name is loaded"))?,
-        _ => Err(format!("{} modules are called {word}: give the hash", named.len()))?,
+    let none = || format!("{word}: there is no such file, and no module of that name is loaded");
+    Ok(named(client, word)?.ok_or_else(none)?)
+}
+
+/// The one loaded module of a name.
+fn named(client: &mut ActiveClient, name: &str) -> Fallible<Option<ModuleHash>> {
+    let modules = client.list()?;
+    let mut named = modules.iter().filter(|module| module.name == name);
+    match (named.next(), named.count()) {
+        (first, 0) => Ok(first.map(|module| ModuleHash(module.module))),
+        (_, more) => Err(format!("{} modules are called {name}: give the hash", more + 1))?,
     }
 }
 

@@ -1,11 +1,12 @@
-//! Nodes on loopback that serve cast: processes of this program, with a key, identities and
-//! directories of their own. They end with the tour, or with the thread that started them.
+//! Nodes on loopback: processes of this program, with a key, identities and directories of their
+//! own. They end with the tour, or with the thread that started them.
 
 use super::cluster::{clean_command, end, last_line};
 use super::{Guide, Trouble};
 use outboard_secure::ClusterKey;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -37,23 +38,67 @@ struct TourNode {
     directory: PathBuf,
 }
 
+/// What a node is started with.
+struct NodeSetup<'a> {
+    service: &'a str,
+    /// Its directory.
+    own: &'a Path,
+    /// Its configuration's file.
+    config: String,
+    /// Where it publishes files.
+    files: PathBuf,
+}
+
 impl TourNodes {
+    /// Nodes that receive what is cast.
     pub(super) fn start(guide: &Guide, count: usize) -> Result<Self, Trouble> {
-        let own = guide.place.directory("cast")?;
+        let (mut all, own) = Self::none(guide, "cast")?;
+        for at in 1..=count {
+            let node = all.receiver(guide, &own.join(format!("node-{at}")))?;
+            all.nodes.push(node);
+        }
+        Ok(all)
+    }
+
+    /// One node whose regions modules work on: names and sizes.
+    pub(super) fn with_regions(guide: &Guide, regions: &[(&str, &str)]) -> Result<Self, Trouble> {
+        let (mut all, own) = Self::none(guide, "active")?;
+        let region = |(name, size): &(&str, &str)| format!("{name} = {{ size = \"{size}\" }}\n");
+        let regions: String = regions.iter().map(region).collect();
+        let config = format!("[active.regions]\n{regions}");
+        let (own, files) = (own.join("node"), own);
+        let setup = NodeSetup { service: "active", own: &own, config, files };
+        let node = all.node(guide, setup)?;
+        all.nodes.push(node);
+        Ok(all)
+    }
+
+    /// A key in a directory of its own, and no nodes.
+    fn none(guide: &Guide, name: &str) -> Result<(Self, PathBuf), Trouble> {
+        let own = guide.place.directory(name)?;
         let key = own.join("key");
         ClusterKey::create(&key).map_err(|error| Trouble::failed("the key", error))?;
         let settings = vec![("OUTBOARD_KEY", key), ("XDG_CONFIG_HOME", own.join("config"))];
-        let mut all = Self { nodes: Vec::new(), settings };
+        let all = Self { nodes: Vec::new(), settings };
         if geteuid().is_root() {
             // Services run as a user of their own, who must reach their directories.
             reachable(guide.place.path())?;
             reachable(&own)?;
         }
-        for at in 1..=count {
-            let node = all.node(guide, &own.join(format!("node-{at}")))?;
-            all.nodes.push(node);
-        }
-        Ok(all)
+        Ok((all, own))
+    }
+
+    /// What the environment of this program's commands says about the key.
+    pub(super) fn setting(&self, name: &str) -> Option<OsString> {
+        let known = self.settings.iter().find(|(setting, _)| *setting == name);
+        known
+            .map(|(_, path)| path.clone().into())
+            .or_else(|| (!name.starts_with("OUTBOARD_")).then(|| std::env::var_os(name)).flatten())
+    }
+
+    /// The addresses of all.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = &str> {
+        self.nodes.iter().map(|node| node.address.as_str())
     }
 
     fn command(&self) -> io::Result<Command> {
@@ -62,25 +107,31 @@ impl TourNodes {
         Ok(command)
     }
 
-    fn node(&self, guide: &Guide, own: &Path) -> Result<TourNode, Trouble> {
-        guide.goes_on()?;
+    fn receiver(&self, guide: &Guide, own: &Path) -> Result<TourNode, Trouble> {
         let directory = own.join("files");
         fs::create_dir_all(&directory)?;
         if geteuid().is_root() {
             reachable(own)?;
             fs::set_permissions(&directory, Permissions::from_mode(0o777))?;
         }
-        let (config, log) = (own.join("node.toml"), own.join("log"));
         // A string of JSON is one of TOML.
         let root = json!(directory.to_string_lossy());
-        let text = format!(
+        let config = format!(
             "[cast]\nroots = [{{ path = \"{ROOT}\", directory = {root} }}]\n\
              [reach.cast]\ncast = \"*\"\n"
         );
+        self.node(guide, NodeSetup { service: "cast", own, config, files: directory })
+    }
+
+    fn node(&self, guide: &Guide, setup: NodeSetup<'_>) -> Result<TourNode, Trouble> {
+        guide.goes_on()?;
+        let NodeSetup { service, own, config: text, files } = setup;
+        fs::create_dir_all(own)?;
+        let (config, log) = (own.join("node.toml"), own.join("log"));
         fs::write(&config, text)?;
         let mut command = self.command()?;
-        command.args(["node", "--with-parent", "--listen=127.0.0.1:0", "--serve=cast", "--config"]);
-        command.arg(&config).env("XDG_CONFIG_HOME", own.join("config"));
+        command.args(["node", "--with-parent", "--listen=127.0.0.1:0", "--serve", service]);
+        command.arg("--config").arg(&config).env("XDG_CONFIG_HOME", own.join("config"));
         command.stdout(Stdio::piped()).stderr(File::create(&log)?);
         let mut child = command.process_group(0).spawn()?;
         let Some(out) = child.stdout.take() else {
@@ -90,10 +141,10 @@ impl TourNodes {
         out.read_line(&mut line)?;
         let address = line.split_whitespace().skip_while(|word| *word != "on").nth(1);
         match address.map(str::to_owned) {
-            Some(address) => Ok(TourNode { child, _out: out, address, directory }),
+            Some(address) => Ok(TourNode { child, _out: out, address, directory: files }),
             None => {
                 end(&mut child);
-                let why = last_line(&log, "cast").unwrap_or_default();
+                let why = last_line(&log, service).unwrap_or_default();
                 Err(Trouble::Failed(format!("a node does not start: {why}")))
             }
         }
@@ -106,7 +157,7 @@ impl TourNodes {
 
     /// Casts a tree to all, and gives the report of that.
     pub(super) fn cast(&self, tree: &Path) -> Result<Value, Trouble> {
-        let hosts: Vec<&str> = self.nodes.iter().map(|node| node.address.as_str()).collect();
+        let hosts: Vec<&str> = self.addresses().collect();
         let mut command = self.command()?;
         command.args(["cast", "--json", "--launch=none", "--nodes", &hosts.join(",")]);
         let output = command.arg(tree).arg(ROOT).output()?;
