@@ -42,22 +42,23 @@ pub struct Costs {
 }
 
 impl Default for Costs {
-    /// As measured on loopback between two processors of an AMD EPYC (Linux 6.18), both sides
-    /// spinning, AES-256-GCM. `docs/benchmarks/active-sim.json` has the run and its raw figures.
+    /// As measured on loopback between two processors of an Intel Xeon in a virtual machine (Linux
+    /// 6.18), both sides spinning, AES-256-GCM. `docs/benchmarks/active-sim.json` has the figures
+    /// from which they follow.
     fn default() -> Self {
         Self {
-            send_ns: 1700.0,
-            receive_ns: 800.0,
-            byte_ns: 0.5,
-            read_ns: 2500.0,
-            write_ns: 1000.0,
-            atomic_ns: 2500.0,
-            execute_ns: 700.0,
-            fuel_ns: 0.3,
-            commit_ns: 300.0,
-            line_ns: 50.0,
-            verb_busy_ns: 1000.0,
-            messages_busy_ns: 1000.0,
+            send_ns: 3331.0,
+            receive_ns: 270.5,
+            byte_ns: 0.5494,
+            read_ns: 3765.1,
+            write_ns: 4372.84,
+            atomic_ns: 3740.1,
+            execute_ns: 1478.74,
+            fuel_ns: 0.1306,
+            commit_ns: 613.09,
+            line_ns: 80.12,
+            verb_busy_ns: 2668.62,
+            messages_busy_ns: 3910.73,
         }
     }
 }
