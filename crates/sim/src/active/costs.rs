@@ -47,18 +47,18 @@ impl Default for Costs {
     /// from which they follow.
     fn default() -> Self {
         Self {
-            send_ns: 3331.0,
-            receive_ns: 270.5,
-            byte_ns: 0.5494,
-            read_ns: 3765.1,
-            write_ns: 4372.84,
-            atomic_ns: 3740.1,
-            execute_ns: 1478.74,
-            fuel_ns: 0.1306,
-            commit_ns: 613.09,
-            line_ns: 80.12,
-            verb_busy_ns: 2668.62,
-            messages_busy_ns: 3910.73,
+            send_ns: 3387.0,
+            receive_ns: 293.5,
+            byte_ns: 0.5196,
+            read_ns: 3721.34,
+            write_ns: 4323.75,
+            atomic_ns: 3696.34,
+            execute_ns: 1273.83,
+            fuel_ns: 0.0831,
+            commit_ns: 581.86,
+            line_ns: 72.82,
+            verb_busy_ns: 2775.9,
+            messages_busy_ns: 4221.95,
         }
     }
 }

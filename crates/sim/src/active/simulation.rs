@@ -97,7 +97,7 @@ impl Measured {
 }
 
 /// No simulation goes on for longer, in nanoseconds.
-const MOST_NS: u64 = 1_000_000_000_000;
+const MOST_NS: u64 = 60_000_000_000;
 
 /// See the [module](self).
 pub struct Simulation<'a> {
@@ -150,7 +150,7 @@ impl<'a> Simulation<'a> {
     /// Lets everybody work until so many pieces of work have ended. Clients begin a little apart.
     ///
     /// # Panics
-    /// When that takes longer than a thousand seconds: somebody waits for ever.
+    /// When that takes longer than a minute of virtual time: somebody waits for ever.
     #[must_use]
     pub fn run(mut self, pieces: usize) -> Measured {
         let apart_ns = self.apart_ns();
