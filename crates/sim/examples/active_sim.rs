@@ -4,12 +4,12 @@
 //! ```text
 //! {"costs": {...}, "hardware": {...}, "workload": "list-get", "size": 100, "side": "plain",
 //!  "clients": 1, "pieces": 200}
-//! {"median_us": 512.0, "per_second": 1950.0, "round_trips": 102.0, "core_busy": 0.0}
+//! {"median_us": 512.0, "per_second": 1950.0, "round_trips": 102.0}
 //! ```
 //!
 //! WORKLOAD is `list-get`, `list-put` (size: hops), `hash-get`, `hash-put` (bytes of a value),
-//! `lock`, `lock-refused`, or `top-k` (bytes). `pieces` is about how many pieces of work each client
-//! does. Round trips are of one piece.
+//! `lock`, `lock-refused`, or `top-k` (bytes). `pieces` is how many pieces of work a client does
+//! on average. Round trips are of one piece.
 
 use outboard_sim::active::costs::{Costs, Hardware, Prices};
 use outboard_sim::active::lock::Rivals;
@@ -19,8 +19,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::error::Error;
 
-/// Long enough for one piece of the slowest work.
-const FIRST_NS: u64 = 20_000_000_000;
 const SEED: u64 = 1;
 
 #[derive(Debug, Deserialize)]
@@ -32,7 +30,7 @@ struct Case {
     size: u64,
     side: SideName,
     clients: usize,
-    pieces: u64,
+    pieces: usize,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -47,7 +45,6 @@ struct Found {
     median_us: f64,
     per_second: f64,
     round_trips: f64,
-    core_busy: f64,
 }
 
 fn workload(name: &str, size: u64) -> Result<Workload, Box<dyn Error>> {
@@ -64,16 +61,13 @@ fn workload(name: &str, size: u64) -> Result<Workload, Box<dyn Error>> {
     })
 }
 
-/// How long `pieces` of work take: as the first one takes alone, and longer where clients wait for
-/// each other.
 fn simulate(stage: &mut Stage, case: &Case) -> Measured {
     let prices = Prices { costs: case.costs, hardware: case.hardware };
     let side = match case.side {
         SideName::Plain => Side::Plain,
         SideName::Active => Side::Active,
     };
-    let alone_ns = stage.alone_ns(prices, side, FIRST_NS);
-    stage.run(prices, (side, case.clients), alone_ns * (case.pieces + 1), SEED)
+    stage.run(prices, (side, case.clients), case.clients * case.pieces, SEED)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -90,7 +84,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             median_us: measured.median_ns() as f64 / 1e3,
             per_second: measured.per_second(),
             round_trips: measured.round_trips as f64 / pieces,
-            core_busy: measured.busy_ns[1] / measured.within_ns as f64,
         });
     }
     println!("{}", serde_json::to_string(&all)?);

@@ -15,7 +15,9 @@ use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
 /// `work`: follows numbers through 64 KiB of the region and computes with them, as often as its
-/// argument says. `write`: so many words, each in a line of its own. `empty`: nothing.
+/// argument says, each step from the one before. `stream`: reads one word after the other and
+/// compares it, nothing of which waits for anything else. `write`: so many words, each in
+/// a line of its own. `empty`: nothing.
 const PROBE: &str = r#"(module
     (import "env" "memory" (memory 1))
     (import "ob" "store64" (func $store (param i64 i64)))
@@ -32,6 +34,20 @@ const PROBE: &str = r#"(module
             (br_if $again (i64.gt_s (local.get $left) (i64.const 0))))
         (i64.store (i32.wrap_i64 (i64.load (i32.const 0x10020))) (local.get $value))
         (i64.const 8))
+    (func (export "stream") (result i64)
+        (local $left i64) (local $most i64) (local $sum i64) (local $word i64) (local $at i32)
+        (local.set $left (call $argument))
+        (loop $again
+            (local.set $word (i64.load offset=0x100000 (local.get $at)))
+            (local.set $sum (i64.add (local.get $sum) (local.get $word)))
+            (if (i64.gt_u (local.get $word) (local.get $most))
+                (then (local.set $most (local.get $word))))
+            (local.set $at (i32.and (i32.add (local.get $at) (i32.const 8)) (i32.const 0xffff)))
+            (local.set $left (i64.sub (local.get $left) (i64.const 1)))
+            (br_if $again (i64.gt_s (local.get $left) (i64.const 0))))
+        (i64.store (i32.wrap_i64 (i64.load (i32.const 0x10020)))
+            (i64.add (local.get $sum) (local.get $most)))
+        (i64.const 8))
     (func (export "write") (result i64) (local $left i64)
         (local.set $left (call $argument))
         (loop $again
@@ -40,8 +56,8 @@ const PROBE: &str = r#"(module
             (br_if $again (i64.gt_s (local.get $left) (i64.const 0))))
         (i64.const 0)))"#;
 
-/// Turns of `work`: less fuel than a node's loop has for an execution, but most of an execution's
-/// time.
+/// Turns of `work` and `stream`: less fuel than a node's loop has for an execution, but most of
+/// an execution's time.
 const TURNS: u64 = 3000;
 /// Lines that `write` writes.
 const LINES: u64 = 17;
@@ -59,8 +75,18 @@ struct Probe {
 }
 
 /// What is timed.
-const KINDS: [&str; 9] =
-    ["send", "read", "page", "swap", "write_swap", "empty", "work", "write_1", "write_17"];
+const KINDS: [&str; 10] = [
+    "send",
+    "read",
+    "page",
+    "swap",
+    "write_swap",
+    "empty",
+    "work",
+    "stream",
+    "write_1",
+    "write_17",
+];
 
 impl Probe {
     fn new(host: &str, region: &str, wait: &str) -> Result<Self, Failure> {
@@ -102,7 +128,7 @@ impl Probe {
                 self.swap()?;
             }
             "empty" => self.execute("empty", 0)?,
-            "work" => self.execute("work", TURNS)?,
+            "work" | "stream" => self.execute(kind, TURNS)?,
             "write_1" => self.execute("write", 1)?,
             _ => self.execute("write", LINES)?,
         }
@@ -129,6 +155,7 @@ fn usage() -> Result<Map<String, Value>, Failure> {
     for (name, entry, argument) in [
         ("empty", "empty", 0),
         ("work", "work", TURNS),
+        ("stream", "stream", TURNS),
         ("write_1", "write", 1),
         ("write_17", "write", LINES),
     ] {

@@ -86,7 +86,8 @@ impl ActiveService {
         };
         let outcome = self.executor.execute(&request);
         let Request { mut entry, mut args, .. } = request;
-        (entry.clear(), args.clear());
+        entry.clear();
+        args.clear();
         self.spare = (entry, args);
         match outcome {
             Some(outcome) => self.answer_outcome(hub, asker, outcome),

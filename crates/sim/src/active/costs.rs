@@ -42,22 +42,23 @@ pub struct Costs {
 }
 
 impl Default for Costs {
-    /// As measured on loopback between two processors of an AMD EPYC (Linux 6.18), both sides
-    /// spinning, AES-256-GCM. `docs/benchmarks/active-sim.json` has the run and its raw figures.
+    /// As measured on loopback between two processors of an Intel Xeon in a virtual machine (Linux
+    /// 6.18), both sides spinning, AES-256-GCM. `docs/benchmarks/active-sim.json` has the figures
+    /// from which they follow.
     fn default() -> Self {
         Self {
-            send_ns: 1700.0,
-            receive_ns: 800.0,
-            byte_ns: 0.5,
-            read_ns: 2500.0,
-            write_ns: 1000.0,
-            atomic_ns: 2500.0,
-            execute_ns: 700.0,
-            fuel_ns: 0.3,
-            commit_ns: 300.0,
-            line_ns: 50.0,
-            verb_busy_ns: 1000.0,
-            messages_busy_ns: 1000.0,
+            send_ns: 3387.0,
+            receive_ns: 293.5,
+            byte_ns: 0.5196,
+            read_ns: 3721.34,
+            write_ns: 4323.75,
+            atomic_ns: 3696.34,
+            execute_ns: 1273.83,
+            fuel_ns: 0.0831,
+            commit_ns: 581.86,
+            line_ns: 72.82,
+            verb_busy_ns: 2775.9,
+            messages_busy_ns: 4221.95,
         }
     }
 }

@@ -7,7 +7,7 @@ use outboard_offcode::store::{StoreLimits, TenantId};
 use outboard_offcode::{ActiveRegion, ModuleHash, ModuleStore, Wasmtime};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 const TENANT: TenantId = TenantId([0; 32]);
@@ -27,6 +27,22 @@ const SHIPPED: [(&str, &[u8]); 6] = [
     ("table", include_bytes!("../../../../modules/built/table.wasm")),
     ("topk", include_bytes!("../../../../modules/built/topk.wasm")),
 ];
+
+/// The modules, compiled once for all nodes of a process.
+struct LoadedModules {
+    store: Arc<ModuleStore<Wasmtime>>,
+    hashes: HashMap<&'static str, ModuleHash>,
+}
+
+static LOADED: LazyLock<LoadedModules> = LazyLock::new(|| {
+    let engine = Arc::new(Wasmtime::new(None).expect("an engine"));
+    let store = Arc::new(ModuleStore::new(engine, StoreLimits::default()));
+    let load = |(name, bytes): (&'static str, &[u8])| {
+        (name, store.load(Some(TENANT), name, bytes).expect("a built module").hash)
+    };
+    let hashes = SHIPPED.into_iter().map(load).collect();
+    LoadedModules { store, hashes }
+});
 
 /// An execution that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +67,6 @@ impl Call {
 pub struct SimulatedNode {
     executor: Executor<Wasmtime>,
     region: Arc<ActiveRegion>,
-    hashes: HashMap<&'static str, ModuleHash>,
 }
 
 impl fmt::Debug for SimulatedNode {
@@ -67,16 +82,11 @@ impl SimulatedNode {
     /// When this machine has no memory or no threads.
     #[must_use]
     pub fn new(region_len: usize) -> Self {
-        let engine = Arc::new(Wasmtime::new(None).expect("an engine"));
-        let store = Arc::new(ModuleStore::new(engine, StoreLimits::default()));
-        let load = |(name, bytes): (&'static str, &[u8])| {
-            (name, store.load(Some(TENANT), name, bytes).expect("a built module").hash)
-        };
-        let hashes = SHIPPED.into_iter().map(load).collect();
+        let store = Arc::clone(&LOADED.store);
         let options = ExecutorOptions { fuel: FUEL, ..ExecutorOptions::default() };
         let executor = Executor::new(store, options, || {}).expect("threads");
         let region = ActiveRegion::new("simulated", region_len, WRITE_MAX).expect("memory");
-        Self { executor, region: Arc::new(region), hashes }
+        Self { executor, region: Arc::new(region) }
     }
 
     /// The region.
@@ -97,7 +107,7 @@ impl SimulatedNode {
             id: None,
             retried_since: None,
             region: Arc::clone(&self.region),
-            module: self.hashes[call.module],
+            module: LOADED.hashes[call.module],
             entry: call.entry.to_owned(),
             args: call.args.clone(),
             out_cap: RESULT_MAX,
@@ -105,7 +115,7 @@ impl SimulatedNode {
             limit: Duration::from_secs(10),
             moment,
         };
-        let outcome = self.executor.execute(request).unwrap_or_else(|| self.outcome());
+        let outcome = self.executor.execute(&request).unwrap_or_else(|| self.outcome());
         match outcome {
             Outcome::Done { result, .. } => (result, self.executor.used()),
             other => panic!("{}.{}: {other:?}", call.module, call.entry),

@@ -60,10 +60,10 @@ struct Client {
 /// What came of a simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Nanoseconds of each piece of work that ended in time, in the order of their ends.
+    /// Nanoseconds of each piece of work, in the order of their ends.
     pub took_ns: Vec<u64>,
-    /// Nanoseconds in which these ended.
-    pub within_ns: u64,
+    /// When each of them ended.
+    pub ended_ns: Vec<u64>,
     /// Round trips of clients: operations that were waited for.
     pub round_trips: u64,
     /// Executions.
@@ -81,12 +81,23 @@ impl Measured {
         sorted.get(sorted.len() / 2).copied().unwrap_or(0)
     }
 
-    /// Pieces of work a second.
+    /// Pieces of work a second, when all clients are at it: the first third is not counted.
     #[must_use]
     pub fn per_second(&self) -> f64 {
-        self.took_ns.len() as f64 * 1e9 / self.within_ns.max(1) as f64
+        let counted = &self.ended_ns[self.ended_ns.len() / 3..];
+        let (Some(first), Some(last)) = (counted.first(), counted.last()) else { return 0.0 };
+        (counted.len() - 1) as f64 * 1e9 / (last - first).max(1) as f64
+    }
+
+    /// When the last of them ended.
+    #[must_use]
+    pub fn within_ns(&self) -> u64 {
+        self.ended_ns.last().copied().unwrap_or(0)
     }
 }
+
+/// No simulation goes on for longer, in nanoseconds.
+const MOST_NS: u64 = 60_000_000_000;
 
 /// See the [module](self).
 pub struct Simulation<'a> {
@@ -136,28 +147,23 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Lets everybody work for so long. Clients begin a little apart.
+    /// Lets everybody work until so many pieces of work have ended. Clients begin a little apart.
+    ///
+    /// # Panics
+    /// When that takes longer than a minute of virtual time: somebody waits for ever.
     #[must_use]
-    pub fn run(self, for_ns: u64) -> Measured {
-        self.pieces(usize::MAX, for_ns)
-    }
-
-    /// Lets everybody work until so many pieces of work have ended, or for so long.
-    #[must_use]
-    pub fn pieces(mut self, pieces: usize, for_ns: u64) -> Measured {
+    pub fn run(mut self, pieces: usize) -> Measured {
         let apart_ns = self.apart_ns();
         for client in 0..self.clients.len() {
             let apart_ns = self.clients[client].random.below(1 + apart_ns);
             let at_ns = if client == 0 { 0 } else { apart_ns };
             self.kernel.add(at_ns, Event::Step { client, answer: None });
         }
-        while let Some(event) = self.kernel.next_event() {
-            if self.kernel.now_ns() > for_ns || self.measured.took_ns.len() >= pieces {
-                break;
-            }
+        while self.measured.took_ns.len() < pieces {
+            let event = self.kernel.next_event().expect("somebody has something to do");
+            assert!(self.kernel.now_ns() < MOST_NS, "somebody waits for ever");
             self.handle(event);
         }
-        self.measured.within_ns = for_ns.min(self.kernel.now_ns());
         self.measured.busy_ns = [self.engine.busy_ns(), self.core.busy_ns()];
         self.measured
     }
@@ -224,6 +230,7 @@ impl<'a> Simulation<'a> {
             }
             Step::Finished => {
                 self.measured.took_ns.push(now_ns - its.began_ns);
+                self.measured.ended_ns.push(now_ns);
                 self.kernel.add(now_ns, Event::Step { client, answer: None });
             }
         }

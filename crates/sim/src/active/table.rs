@@ -30,12 +30,12 @@ fn mix(hash: u64, word: u64) -> u64 {
 
 /// As `ob_hash` there.
 fn hash(seed: u64, bytes: &[u8]) -> u64 {
-    let mixed = bytes.chunks(8).fold(seed, |mixed, chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        mix(mixed, u64::from_le_bytes(word))
-    });
-    mix(mixed, bytes.len() as u64)
+    mix(bytes.chunks(8).map(padded).fold(seed, mix), bytes.len() as u64)
+}
+
+/// Up to eight bytes as a number.
+fn padded(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 fn key(number: u64) -> [u8; KEY] {

@@ -101,24 +101,15 @@ impl Stage {
         }
     }
 
-    /// So many clients that work for so long.
+    /// So many clients that work until so many pieces of work have ended.
     pub fn run(
         &mut self,
         prices: Prices,
         (side, clients): (Side, usize),
-        for_ns: u64,
+        pieces: usize,
         seed: u64,
     ) -> Measured {
         let programs = (0..clients).map(|_| self.program(side)).collect();
-        Simulation::new(prices, &mut self.node, programs, seed).run(for_ns)
-    }
-    /// Nanoseconds of one client's second piece of work: the first one may have to prepare.
-    ///
-    /// # Panics
-    /// When two pieces take longer than `most_ns`.
-    pub fn alone_ns(&mut self, prices: Prices, side: Side, most_ns: u64) -> u64 {
-        let programs = vec![self.program(side)];
-        let measured = Simulation::new(prices, &mut self.node, programs, 0).pieces(2, most_ns);
-        *measured.took_ns.get(1).expect("two pieces in time")
+        Simulation::new(prices, &mut self.node, programs, seed).run(pieces)
     }
 }

@@ -97,7 +97,7 @@ pub(super) fn on_loopback() -> Result<CheckedPath> {
         "On loopback the client is on processor 0, the node on processor 1. The node's loop \
                 looks for messages for 1 ms behind the last one, and Reads are no messages: a \
                 second client, also on processor 0, executes an empty module every 0.4 ms, so that \
-                plain verbs, too, find the node awake."
+                plain verbs, too, find the node awake. (Without it each Read took 26 µs.)"
             .to_owned();
     Ok(CheckedPath { title, note, found })
 }

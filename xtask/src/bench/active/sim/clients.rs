@@ -10,10 +10,9 @@ const CLIENTS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 const DELAY_NS: f64 = 10e3;
 const PIECES: u32 = 30;
 /// The workload, its size, its name.
-const WORKS: [(&str, u64, &str); 4] = [
+const WORKS: [(&str, u64, &str); 3] = [
     ("hash-get", 16, "hash gets of one Read"),
     ("hash-put", 64, "hash puts of two Reads, a Write and a CompareSwap"),
-    ("list-get", 18, "list gets of 20 Reads"),
     ("list-get", 98, "list gets of 100 Reads"),
 ];
 

@@ -1,5 +1,5 @@
-//! From how many dependent Reads on one execution is faster: by link delay, by the core's speed, and
-//! by what messages cost.
+//! From how many dependent Reads on one execution is faster: by link delay, by the core's speed,
+//! and by what messages cost.
 
 use anyhow::Result;
 

@@ -73,7 +73,6 @@ pub(super) struct ModelFigures {
     pub(super) median_us: f64,
     pub(super) per_second: f64,
     pub(super) round_trips: f64,
-    pub(super) core_busy: f64,
 }
 
 impl Model {
