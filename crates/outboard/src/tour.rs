@@ -5,8 +5,8 @@
 //! what is missing.
 //!
 //! Modules in reading order: `place` (the directory), `rdma`, `compile`, `cast` and `active`
-//! (the stops), `project` (what is built), `cluster` (the servers that build it), `build` (runs a build's jobs
-//! in parallel), `nodes` (which receive what is cast, and keep memory).
+//! (the stops), `project` (what is built), `cluster` (the servers that build it), `build` (runs a
+//! build's jobs in parallel), `nodes` (which receive what is cast, and keep memory).
 
 mod active;
 mod build;
@@ -38,8 +38,8 @@ use std::time::Instant;
 ///
 /// Measures RDMA beside TCP, then builds a C project on three compile servers on loopback and
 /// compares the outputs with a local build, casts a tree of files to four nodes, and runs code next
-/// to a node's memory. The project's sources come from cargo's registry. No root; a minute or two on two processors. Nothing is left
-/// behind.
+/// to a node's memory. The project's sources come from cargo's registry. No root; a minute or two
+/// on two processors. Nothing is left behind.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   outboard tour

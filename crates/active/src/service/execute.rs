@@ -1,7 +1,7 @@
 //! Requests to execute: checked, given to the executor, answered at once or when it is done.
 
 use super::active::{ActiveHub, ActiveService};
-use super::session::tenant_of;
+use super::session::{SessionRegion, tenant_of};
 use crate::protocol::{
     ActiveAnswer, AnswerOutcome, ExecuteRequest, INLINE_MAX, NAME_MAX, ResultPlace,
 };
@@ -61,13 +61,24 @@ impl ActiveService {
             }
         }
         let tenant = tenant_of(session.node);
+        let request = self.asked((id, tenant), attached, execute);
+        self.begin(hub, asker, request)
+    }
+
+    /// What the executor is asked for. It takes the memory that is kept for entry and arguments.
+    fn asked(
+        &mut self,
+        (id, tenant): (RequestId, TenantId),
+        attached: SessionRegion,
+        execute: &ExecuteRequest<'_>,
+    ) -> Request {
         let token = self.next_token;
         self.next_token += 1;
         let limit = self.limits.time;
         let (mut entry, mut args) = std::mem::take(&mut self.spare);
         entry.push_str(execute.entry);
         args.extend_from_slice(execute.args);
-        let request = Request {
+        Request {
             token,
             tenant,
             id: Some(id),
@@ -83,20 +94,31 @@ impl ActiveService {
                 limit_us => limit.min(Duration::from_micros(limit_us.into())),
             },
             moment: self.moment(token),
-        };
+        }
+    }
+
+    /// Executes a request, or begins to, and keeps its memory for the next one.
+    fn begin(
+        &mut self,
+        hub: &mut ActiveHub,
+        asker: Asker,
+        request: Request,
+    ) -> Result<(), ServiceError> {
         let outcome = self.executor.execute(&request);
-        let Request { mut entry, mut args, .. } = request;
+        let Request { token, tenant, id, mut entry, mut args, .. } = request;
         entry.clear();
         args.clear();
         self.spare = (entry, args);
-        match outcome {
-            Some(outcome) => self.answer_outcome(hub, asker, outcome),
-            None => {
+        match (outcome, id) {
+            (Some(outcome), _) => self.answer_outcome(hub, asker, outcome),
+            (None, Some(id)) => {
                 self.counters.deferred += 1;
                 self.running.insert(token, RunningCall { asker, tenant, id });
                 self.by_request.insert(id, token);
                 Ok(())
             }
+            // Every request of a client has one.
+            (None, None) => Ok(()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! System calls without a safe wrapper: the only unsafe code of this crate. Two take raw spans, and
 //! this file keeps what pins their memory alive until the kernel is done with it; others ask the
-//! scheduler for short turns and what it has done, and leave signals to the program. It knows no protocol.
+//! scheduler for short turns and for what it has done, and leave signals to the program. It knows
+//! no protocol.
 
 use crate::engine::staging::{STAGING_LEN, Staging};
 use outboard_iwarp::{Connection, Env, TransmitLimits};
