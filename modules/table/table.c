@@ -41,6 +41,9 @@ static uint32_t kind_of(uint64_t word) { return word & 3; }
 static uint64_t item_of(uint64_t word) { return (word >> 36) * 16; }
 static uint32_t home_of(uint64_t hash) { return (uint32_t)(hash >> 40 & 0xffffff) % TABLE_SLOTS; }
 static uint64_t link_of(uint64_t meta) { return (meta >> 8 & 0xfffffff) * 16; }
+/* The depth of a bucket that was given back: no hash has its index. */
+#define NO_DEPTH 63u
+
 static uint64_t meta_of(uint64_t depth, uint64_t link) { return depth | link / 16 << 8; }
 
 static uint64_t random_bits(uint64_t salt) { return ob_mix(ob_seed() + salt, salt); }
@@ -306,12 +309,24 @@ static void append(struct chain *chain, const struct bucket *from, uint32_t slot
     chain->used++;
 }
 
+/* Has clients that have read a bucket find that it is no bucket any more: none can change a slot
+ * of it, and whoever reads it reads the header again. */
+static void end_bucket(uint64_t bucket)
+{
+    ob_put64(bucket, meta_of(NO_DEPTH, 0));
+    for (uint32_t slot = 0; slot < TABLE_SLOTS; slot++) {
+        uint64_t at = offset_of_slot(bucket, slot);
+        ob_put64(at, empty_slot(at, ob_get64(at)));
+    }
+}
+
 /* Writes the last bucket; old buckets that are not needed are given back. */
 static void end_chain(struct chain *chain)
 {
     ob_put(chain->at, &chain->image, sizeof chain->image);
     while (chain->rest != 0) {
         uint64_t next = link_of(ob_get64(chain->rest));
+        end_bucket(chain->rest);
         alloc_give(ob_get64(chain->root + HEAP), chain->rest);
         chain->rest = next;
     }

@@ -23,7 +23,8 @@
  *   + 8   slot[3], 64 bits each
  *   + 32  cell[3], 32 bytes each; cell i belongs to slot i
  * The bucket is the right one for a key if the hash's `depth` low bits are the bucket's index;
- * otherwise the table has grown: read the header again. Buckets of a chain have the same depth.
+ * otherwise the table has grown: read the header again. All buckets of a chain have the first
+ * one's depth: a client that finds another depth behind a link starts again.
  *
  * A SLOT holds one item or none; its two low bits say how:
  *   0 TABLE_EMPTY   bits 2..63 anything; changed whenever the slot becomes empty
@@ -41,10 +42,14 @@
  * A CLIENT'S GET. Read the bucket (128 bytes). For each slot of the key's fingerprint: inline: the
  * cell's check must fit, otherwise the Read was torn: read again; compare the key. Item: Read
  * 16 * units bytes at its offset; nonce and check must fit, otherwise the slot is old: start again;
- * compare the key. Follow the link. Not found: the key was not there at some time during the Reads.
+ * compare the key. Follow the link. Not found, and no link was followed: the key was not there at
+ * the time of the Read. Otherwise read the first bucket's meta again: if it is what it was, the key
+ * was not there at some time during the Reads; if not, start again.
  *
  * A CLIENT'S PUT. Take memory for items from entry `take` beforehand. Find the key as above. Write
- * the item with a random nonce; then CompareSwap the slot from what was read to TABLE_ITEM. It was
+ * the item, with the next nonce if it replaces one, else with a random one; then, on the same
+ * connection, CompareSwap the slot from what was read to TABLE_ITEM (a connection that was made
+ * again may have lost the Write: the client library's write_then_swap does both on one). It was
  * there: the old item's memory (if it was one) is now the client's, for entry `give` or its next
  * put. The key was not there: only its home slot may be used, and only if it was read as empty;
  * otherwise execute entry `put`. The CompareSwap found something else: start again.

@@ -1,154 +1,39 @@
 //! The service in its real place: a node's process, started, killed and ended as an operator or a
-//! fault may. This program is the node and the service, too: it starts itself.
+//! fault may.
 
 #[path = "support/modules.rs"]
 #[expect(dead_code, reason = "another test uses the rest")]
 mod modules;
+#[path = "support/node.rs"]
+mod node;
 
 use libtest_mimic::{Arguments, Trial};
 use modules::{basics, word};
-use outboard_active::service::{check_table, serve};
-use outboard_active::{
-    ActiveCall, ActiveClient, ActiveClientOptions, ModuleHash, RemoteRegion, WaitMode,
-};
-use outboard_cluster::dial::Dialer;
-use outboard_cluster::hosts::{Host, HostList};
-use outboard_cluster::keys::KeyPaths;
-use outboard_cluster::node::{NodeConfig, ServiceSpec, Supervisor};
-use outboard_secure::{ClusterKey, Credentials, Fabric, Identity, Revoked, ServiceName};
-use outboard_verbs::Context;
-use rustix::process::{Pid, Signal, kill_process};
+use node::{Node, SOON};
+use outboard_active::{ActiveCall, ActiveClient, ModuleHash, RemoteRegion};
 use std::collections::BTreeSet;
-use std::error::Error;
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::Arc;
+use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What makes this program a service, and a node.
-const SERVICE: &str = "be-a-service";
-const NODE: &str = "be-a-node";
-
-const SERVICES: &[ServiceSpec] =
-    &[ServiceSpec { name: "active", by_default: true, check: check_table, run: serve }];
-
-/// Longer than any step takes on a busy machine.
-const SOON: Duration = Duration::from_secs(60);
-
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match &words[..] {
-        [hidden, name] if hidden == SERVICE => outboard_cluster::node::serve(name, SERVICES),
-        [hidden, directory] if hidden == NODE => match node(Path::new(directory)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("{error}");
-                ExitCode::FAILURE
-            }
-        },
-        _ => {
-            let trial = |name: &str, run: fn()| {
-                let run = move || {
-                    run();
-                    Ok(())
-                };
-                Trial::test(name, run)
-            };
-            let trials = vec![
-                trial("calls_are_executed_once_across_kills", calls_are_executed_once_across_kills),
-                trial("a_node_that_ends_keeps_its_file", a_node_that_ends_keeps_its_file),
-                trial("a_revoked_identity_is_shut_out", a_revoked_identity_is_shut_out),
-            ];
-            libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
-        }
+    if let Some(over) = node::started() {
+        return over;
     }
-}
-
-fn node(directory: &Path) -> Result<(), Box<dyn Error>> {
-    let config = NodeConfig::read(&directory.join("node.toml"), SERVICES)?;
-    let places = KeyPaths::beneath(directory);
-    let supervisor = Supervisor::new(config, places, SERVICES, vec![SERVICE.into()])?;
-    println!("{}", supervisor.addresses()[0]);
-    Ok(supervisor.run()?)
-}
-
-/// A node that runs, with its directory.
-struct Node {
-    child: Child,
-    host: Host,
-    directory: tempfile::TempDir,
-}
-
-impl Node {
-    fn start(directory: tempfile::TempDir, table: &str) -> Self {
-        let settings = format!("listen = [\"127.0.0.1:0\"]\n{table}");
-        fs::write(directory.path().join("node.toml"), settings).expect("written");
-        let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.arg(NODE).arg(directory.path()).stdout(Stdio::piped());
-        command.env("XDG_CACHE_HOME", directory.path().join("cache"));
-        let mut child = command.spawn().expect("a node");
-        let mut line = String::new();
-        let mut told = BufReader::new(child.stdout.take().expect("piped"));
-        told.read_line(&mut line).expect("a line");
-        let hosts: HostList = line.trim().parse().expect("a host");
-        Self { child, host: hosts.hosts()[0].clone(), directory }
-    }
-
-    fn identity(&self) -> Arc<Credentials> {
-        let key = ClusterKey::load_or_create(&self.directory.path().join("key")).expect("a key");
-        let name: ServiceName = "active".parse().expect("a name");
-        Arc::new(Credentials {
-            identity: Identity::generate().expect("random numbers"),
-            keys: [key.service(&name)].into_iter().collect(),
-            fabric: Fabric::Untrusted,
-            revoked: Revoked::default(),
-        })
-    }
-
-    fn client(&self, own: &Arc<Credentials>) -> ActiveClient {
-        let (dialer, host) = (Dialer::new(Arc::clone(own)), self.host.clone());
-        let name: ServiceName = "active".parse().expect("a name");
-        let dial = move |limit| {
-            let dialled = dialer.dial(&host, &name, Instant::now() + limit);
-            dialled.map_err(|error| error.to_string())
+    let trial = |name: &str, run: fn()| {
+        let run = move || {
+            run();
+            Ok(())
         };
-        let options =
-            ActiveClientOptions { wait: WaitMode::Adaptive, limit: SOON, in_flight: 1024 };
-        let context = Context::open().expect("a context");
-        ActiveClient::connect(&context, Box::new(dial), options).expect("connected")
-    }
-
-    /// The process of the service.
-    fn service(&self) -> Option<Pid> {
-        let pid = self.child.id();
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-        Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
-    }
-
-    fn kill_service(&self) {
-        if let Some(service) = self.service() {
-            kill_process(service, Signal::KILL).expect("it is there");
-        }
-    }
-
-    /// Ends the node in order; its directory.
-    fn end(mut self) -> tempfile::TempDir {
-        let node = Pid::from_child(&self.child);
-        kill_process(node, Signal::TERM).expect("it is there");
-        assert!(self.child.wait().expect("it ends").success());
-        std::mem::replace(&mut self.directory, tempfile::tempdir().expect("a directory"))
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _killed = self.child.kill();
-        let _ended = self.child.wait();
-    }
+        Trial::test(name, run)
+    };
+    let trials = vec![
+        trial("calls_are_executed_once_across_kills", calls_are_executed_once_across_kills),
+        trial("a_node_that_ends_keeps_its_file", a_node_that_ends_keeps_its_file),
+        trial("a_revoked_identity_is_shut_out", a_revoked_identity_is_shut_out),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
 fn ready(client: &mut ActiveClient) -> (RemoteRegion, ModuleHash) {

@@ -20,19 +20,28 @@ fn with_channel() -> (Side, Side, CompChannel) {
     (a, b, channel)
 }
 
+/// On a busy machine the engine's own thread may not stand down in time, and receives it: then there
+/// is an event. Not each time, though.
 #[test]
 fn what_the_waiting_thread_receives_makes_no_event() {
+    const TRIES: usize = 5;
     let (a, b, channel) = with_channel();
-    a.receive(1, 16);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            thread::sleep(Duration::from_millis(50));
-            b.send(1, b"a message");
+    let has_event = || {
+        a.receive(1, 16);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(50));
+                b.send(1, b"a message");
+            });
+            assert!(a.cq.wait_readable(Some(LIMIT), &[channel.as_fd()]));
         });
-        assert!(a.cq.wait_readable(Some(LIMIT), &[channel.as_fd()]));
-    });
-    assert_eq!(channel.try_next(), None);
-    assert_eq!(a.success().wr_id, 1);
+        let told = channel.try_next();
+        assert!(told.is_none_or(|queue| queue == a.cq.number()));
+        assert_eq!(a.success().wr_id, 1);
+        b.success();
+        told.is_some()
+    };
+    assert!((0..TRIES).any(|_| !has_event()), "an event each time");
 }
 
 /// A receive that is flushed by the thread that posts it.

@@ -109,11 +109,11 @@ fn a_delayed_round_trip_takes_twice_the_delay() {
 #[test]
 fn a_delayed_stream_arrives_as_it_was() {
     // Several times what the link holds at once; nobody sums these packets on the way.
-    const SEND: &str = "import hashlib, random, socket, sys\n\
+    const SEND: &str = "import hashlib, random, signal, socket, sys; signal.alarm(120)\n\
         s = socket.create_connection((sys.argv[1], 7)); h = hashlib.blake2b()\n\
         for n in range(200): b = random.randbytes(1000003 + n); s.sendall(b); h.update(b)\n\
         s.shutdown(1); print(h.hexdigest() == s.makefile().read())";
-    const HASH: &str = "import hashlib, socket\n\
+    const HASH: &str = "import hashlib, signal, socket; signal.alarm(120)\n\
         s = socket.create_server(('', 7)); print('up', flush=True); c = s.accept()[0]\n\
         h = hashlib.blake2b()\n\
         while b := c.recv(1 << 20): h.update(b)\n\

@@ -5,7 +5,7 @@
 //! that `cargo test` leaves it out, and has a row here that runs it by its name.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
@@ -314,16 +314,26 @@ fn fuzz(settings: &Settings) -> Result<Count> {
     Ok(total)
 }
 
+/// Inputs that a target begins with, if there are any: its kept corpus or, for modules, those that
+/// are shipped.
+fn seeds(target: &str) -> Option<PathBuf> {
+    let directory = match target {
+        "offcode_load" => "modules/built".into(),
+        _ => format!("fuzz/corpus/{target}"),
+    };
+    Some(command::root().join(directory)).filter(|directory| directory.is_dir())
+}
+
 fn fuzz_at_once(targets: &[&str], seconds: u32, logs: &Path) -> Result<Vec<bool>> {
     let started = targets.iter().map(|target| {
         println!("fuzz {target} for {seconds} s");
         let limit = format!("-max_total_time={seconds}");
-        // New inputs are written to the first directory; the second, the kept corpus, is only read.
+        // New inputs are written to the first directory; the seeds are only read.
         let finds = logs.join(format!("{target}-finds"));
         fs::create_dir_all(&finds)?;
         let log = fs::File::create(logs.join(target))?;
         let mut command = builds::cargo_fuzz("run");
-        command.arg(target).arg(&finds).arg(format!("fuzz/corpus/{target}")).args(["--", &limit]);
+        command.arg(target).arg(&finds).args(seeds(target)).args(["--", &limit]);
         Ok(command.stdout(log.try_clone()?).stderr(log).spawn()?)
     });
     let children = started.collect::<Result<Vec<_>>>()?;

@@ -89,10 +89,8 @@ impl ListWork {
             let mut bytes = words(&[node, self.keys, VALUE.len() as u64]);
             bytes.extend(VALUE);
             let ShippedModule { client, region, .. } = &mut self.module;
-            // Nothing waits for a Write: the CompareSwap comes behind it.
-            region.write(client, fresh, &bytes)?;
             self.round_trips += 1;
-            if region.compare_swap(client, link, node, fresh)? == node {
+            if region.write_then_swap(client, (fresh, &bytes), (link, node, fresh))? == node {
                 return Ok(());
             }
         }

@@ -182,10 +182,9 @@ impl TableWork {
             let item = self.own.pop().ok_or("the client has no memory left")?;
             let (bytes, fresh) = self.item(&key, item);
             let ShippedModule { client, region, .. } = &mut self.module;
-            // Nothing waits for a Write: the CompareSwap comes behind it.
-            region.write(client, item, &bytes)?;
             self.round_trips += 1;
-            if region.compare_swap(client, slot.at, slot.word, fresh)? == slot.word {
+            let swap = (slot.at, slot.word, fresh);
+            if region.write_then_swap(client, (item, &bytes), swap)? == slot.word {
                 if slot.word & 3 == ITEM {
                     self.own.push((slot.word >> 36) * 16);
                 }

@@ -111,7 +111,8 @@ impl RemoteRegion {
         }
     }
 
-    /// Writes bytes: one RDMA Write. What this client asks later finds them.
+    /// Writes bytes: one RDMA Write. What this client asks later on the same connection finds them:
+    /// a connection that is lost may lose them, also after this has returned.
     ///
     /// # Errors
     /// [`ActiveError::Interrupted`]: they may be there or not; as all calls.
@@ -140,6 +141,34 @@ impl RemoteRegion {
         swap: u64,
     ) -> Result<u64, ActiveError> {
         self.atomic(client, at, |to| SendOp::compare_swap(to, compare, swap))
+    }
+
+    /// Writes bytes, then replaces 8 aligned bytes elsewhere as
+    /// [`compare_swap`](Self::compare_swap) does, one behind the other on one connection: whoever
+    /// finds the new word finds the bytes. Returns the word that was there.
+    ///
+    /// # Errors
+    /// [`ActiveError::Interrupted`]: both, the first or none was done; as all calls.
+    pub fn write_then_swap(
+        &self,
+        client: &mut ActiveClient,
+        (at, bytes): (u64, &[u8]),
+        (word, compare, swap): (u64, u64, u64),
+    ) -> Result<u64, ActiveError> {
+        self.check_write()?;
+        if !word.is_multiple_of(8) {
+            return Err(ActiveError::Unaligned { at: word });
+        }
+        let make = |index, to| -> Verb {
+            match index {
+                0 => (SendOp::Write { to }, SgList::copied(bytes)),
+                _ => (SendOp::compare_swap(to, compare, swap), OwnedBuf::zeroed(8).into()),
+            }
+        };
+        let sizes = [(at, bytes.len() as u64), (word, 8)].into_iter();
+        let done = client.verbs_on(self, sizes, make, client.deadline())?;
+        let bytes = done.into_iter().last().map(into_bytes).unwrap_or_default();
+        Ok(bytes.first_chunk().copied().map_or(0, u64::from_ne_bytes))
     }
 
     /// Adds to the 8 aligned bytes at `at`, and returns what was there.

@@ -7,7 +7,7 @@
 use super::counters::{ActiveCounters, ActiveReport};
 use super::execute::RunningCall;
 use super::identities::ModuleHolders;
-use super::loads::ActiveWorkDone;
+use super::loads::{ActiveWorkDone, QueuedLoad};
 use super::options::{ActiveLimits, ActiveServiceOptions};
 use super::regions::ServedRegion;
 use super::session::{ActiveSession, WaitingBatch, bound, tenant_of};
@@ -82,6 +82,7 @@ pub struct ActiveService {
     turns: VecDeque<PeerId>,
     pub(super) ends: Vec<(PeerId, ServiceError)>,
     pub(super) loading: HashMap<NodeId, usize>,
+    pub(super) queued_loads: HashMap<NodeId, VecDeque<QueuedLoad>>,
     pub(super) holders: ModuleHolders,
     pub(super) flushes: HashMap<usize, super::admin::RegionFlushes>,
     pub(super) loaders: Workers,
@@ -129,6 +130,7 @@ impl ActiveService {
             turns: VecDeque::new(),
             ends: Vec::new(),
             loading: HashMap::new(),
+            queued_loads: HashMap::new(),
             holders: ModuleHolders::default(),
             answered: 0,
             flushes: HashMap::new(),

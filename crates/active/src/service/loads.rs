@@ -6,17 +6,47 @@ use super::answer::cut;
 use super::persist::PersistError;
 use super::session::tenant_of;
 use crate::protocol::{ActiveAnswer, ENTRIES_LISTED, EntrySummary, ModuleBytes, NAME_MAX};
-use outboard_cluster::hub::PeerId;
+use outboard_cluster::hub::{Exposed, PeerId};
 use outboard_cluster::service::ServiceError;
 use outboard_offcode::LoadError;
 use outboard_offcode::inspect::ModuleInfo;
 use outboard_secure::NodeId;
 use rustix::process::setpriority_process;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// How much compiling yields to everything else of this machine.
 const NICE: i32 = 10;
+
+/// Loads of an identity that wait for others of it, at most.
+const QUEUED_MAX: usize = 64;
+
+/// A load that waits for others of its identity.
+#[derive(Debug)]
+pub(super) struct QueuedLoad {
+    peer: PeerId,
+    number: u64,
+    name: String,
+    code: QueuedBytes,
+}
+
+/// A module's bytes, or where they are.
+#[derive(Debug)]
+enum QueuedBytes {
+    Inline(Vec<u8>),
+    Memory(Exposed),
+}
+
+impl QueuedLoad {
+    fn new((peer, number): (PeerId, u64), name: &str, code: ModuleBytes<'_>) -> Self {
+        let code = match code {
+            ModuleBytes::Inline(bytes) => QueuedBytes::Inline(bytes.to_vec()),
+            ModuleBytes::Memory(exposed) => QueuedBytes::Memory(exposed),
+        };
+        Self { peer, number, name: name.to_owned(), code }
+    }
+}
 
 /// What a thread has done.
 #[derive(Debug)]
@@ -49,10 +79,9 @@ impl ActiveService {
             );
             return self.refuse_load(hub, peer, number, &why);
         }
-        let loading = self.loading.get(&session.node).copied().unwrap_or_default();
-        if loading >= self.limits.loads {
-            let why = format!("{loading} modules of this identity are being loaded: wait for them");
-            return self.refuse_load(hub, peer, number, &why);
+        let node = session.node;
+        if self.loads_under_way(node) >= self.limits.loads {
+            return self.queue_load(hub, node, QueuedLoad::new((peer, number), name, code));
         }
         if !self.make_room(usize::try_from(found).unwrap_or(usize::MAX)) {
             let limit = self.limits.all_bytes;
@@ -69,6 +98,47 @@ impl ActiveService {
                 let tag = ActiveTag::Module { number, name: name.to_owned() };
                 Ok(hub.read(peer, from, len, tag)?)
             }
+        }
+    }
+
+    fn loads_under_way(&self, node: NodeId) -> usize {
+        self.loading.get(&node).copied().unwrap_or_default()
+    }
+
+    /// Keeps a load for later: as when a service has been killed, and all clients of an identity
+    /// ask again at once.
+    fn queue_load(
+        &mut self,
+        hub: &mut ActiveHub,
+        node: NodeId,
+        load: QueuedLoad,
+    ) -> Result<(), ServiceError> {
+        let queue = self.queued_loads.entry(node).or_default();
+        if queue.len() < QUEUED_MAX {
+            queue.push_back(load);
+            return Ok(());
+        }
+        let why = format!("{QUEUED_MAX} modules of this identity wait to be loaded: try later");
+        self.refuse_load(hub, load.peer, load.number, &why)
+    }
+
+    /// Begins loads that have waited, now that another one is over.
+    fn begin_queued(&mut self, hub: &mut ActiveHub, node: NodeId) {
+        while self.loads_under_way(node) < self.limits.loads
+            && let Some(load) = self.queued_loads.get_mut(&node).and_then(VecDeque::pop_front)
+        {
+            let QueuedLoad { peer, number, name, code } = load;
+            let code = match &code {
+                QueuedBytes::Inline(bytes) => ModuleBytes::Inline(bytes),
+                QueuedBytes::Memory(exposed) => ModuleBytes::Memory(*exposed),
+            };
+            // A peer that has gone needs none.
+            if let Err(why) = self.load(hub, (peer, number), &name, code) {
+                self.ends.push((peer, why));
+            }
+        }
+        if self.queued_loads.get(&node).is_some_and(VecDeque::is_empty) {
+            self.queued_loads.remove(&node);
         }
     }
 
@@ -134,6 +204,7 @@ impl ActiveService {
                 }
                 self.count_modules(node);
                 self.answer_load(hub, peer, number, loaded);
+                self.begin_queued(hub, node);
             }
             ActiveWorkDone::Flushed(region, result) => self.flushed(hub, region, &result),
         }

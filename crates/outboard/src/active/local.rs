@@ -176,10 +176,10 @@ pub(crate) fn test(args: &TestLocallyArgs) -> Outcome {
         }
     }
     if args.json {
-        println!("{}", json!({ "passed": passed, "failed": failed }));
+        super::print_line(json!({ "passed": passed, "failed": failed }))?;
     } else {
-        failed.iter().for_each(|failure| println!("{failure}"));
-        println!("{passed} calls as described, {} not", failed.len());
+        failed.iter().try_for_each(super::print_line)?;
+        super::print_line(format_args!("{passed} calls as described, {} not", failed.len()))?;
     }
     if failed.is_empty() { Ok(()) } else { Err("calls came to something else than described")? }
 }

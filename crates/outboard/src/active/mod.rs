@@ -10,7 +10,8 @@ pub(crate) use new::shipped;
 use crate::Outcome;
 use clap::Subcommand;
 use serde_json::{Value, json};
-use std::io::Write;
+use std::fmt::Display;
+use std::io::{ErrorKind, Write};
 use value::{ShowAs, shown};
 
 /// Active code: execute modules next to a node's memory.
@@ -50,9 +51,16 @@ pub(crate) fn run(command: ActiveCommand) -> Outcome {
     }
 }
 
+/// Prints a line. A reader that has gone wants nothing more.
+fn print_line(line: impl Display) -> Outcome {
+    match writeln!(std::io::stdout(), "{line}") {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        printed => Ok(printed?),
+    }
+}
+
 /// Prints an execution's result.
 fn print_result(result: &[u8], show: ShowAs, as_json: bool, more: &Value) -> Outcome {
-    let mut out = std::io::stdout();
     if as_json {
         let mut value = json!({
             "result_hex": shown(result, ShowAs::Hex),
@@ -61,11 +69,14 @@ fn print_result(result: &[u8], show: ShowAs, as_json: bool, more: &Value) -> Out
         if let (Some(value), Some(more)) = (value.as_object_mut(), more.as_object()) {
             value.extend(more.clone());
         }
-        return Ok(writeln!(out, "{value}")?);
+        return print_line(value);
     }
     match show {
-        ShowAs::Raw => out.write_all(result)?,
-        show => writeln!(out, "{}", shown(result, show))?,
+        ShowAs::Raw => {
+            let mut out = std::io::stdout();
+            out.write_all(result)?;
+            Ok(out.flush()?)
+        }
+        show => print_line(shown(result, show)),
     }
-    Ok(out.flush()?)
 }

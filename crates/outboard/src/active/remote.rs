@@ -1,6 +1,7 @@
 //! `outboard active` at a node: load, exec, list, drop, kill, slowlog, stats, flush.
 
 use super::local::failure;
+use super::print_line;
 use super::value::{ArgValue, ShowAs, joined};
 use crate::Outcome;
 use clap::Args;
@@ -237,12 +238,10 @@ pub(crate) fn load(args: &LoadArgs) -> Outcome {
     let hash = client.know_file(&args.module)?;
     let entries = client.load_known(hash)?;
     let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
-    if args.at.json {
-        println!("{}", json!({ "hash": hash.to_string(), "entries": names }));
-    } else {
-        println!("{hash}  {}", names.join(" "));
+    match args.at.json {
+        true => print_line(json!({ "hash": hash.to_string(), "entries": names })),
+        false => print_line(format_args!("{hash}  {}", names.join(" "))),
     }
-    Ok(())
 }
 
 pub(crate) fn exec(args: &ExecArgs) -> Outcome {
@@ -282,8 +281,7 @@ pub(crate) fn list(args: &ListArgs) -> Outcome {
                 "entries": entries(module),
             })
         });
-        println!("{}", Value::Array(described.collect()));
-        return Ok(());
+        return print_line(Value::Array(described.collect()));
     }
     for module in &modules {
         let names = module.entries.iter().map(|entry| {
@@ -292,7 +290,8 @@ pub(crate) fn list(args: &ListArgs) -> Outcome {
         });
         let names: Vec<String> = names.collect();
         let (hash, name) = (ModuleHash(module.module), module.name.escape_debug());
-        println!("{hash}  {name}  {} bytes  {}", module.len, names.join(" "));
+        let (len, names) = (module.len, names.join(" "));
+        print_line(format_args!("{hash}  {name}  {len} bytes  {names}"))?;
     }
     Ok(())
 }
@@ -331,27 +330,22 @@ pub(crate) fn flush(args: &FlushArgs) -> Outcome {
 }
 
 fn say_done(at: &AtNode, what: &Value) -> Outcome {
-    if at.json {
-        println!("{what}");
-    }
-    Ok(())
+    if at.json { print_line(what) } else { Ok(()) }
 }
 
 /// Shows a node's JSON: as it is, or a line for each entry, or for each number.
 fn show(at: &AtNode, text: &str) -> Outcome {
     let value: Value = serde_json::from_str(text)?;
     if at.json {
-        println!("{value}");
-        return Ok(());
+        return print_line(value);
     }
     match &value {
-        Value::Array(entries) => entries.iter().for_each(|entry| println!("{}", line(entry))),
-        Value::Object(members) => members.iter().for_each(|(name, value)| {
-            println!("{}  {}", name.escape_debug(), line(value));
+        Value::Array(entries) => entries.iter().try_for_each(|entry| print_line(line(entry))),
+        Value::Object(members) => members.iter().try_for_each(|(name, value)| {
+            print_line(format_args!("{}  {}", name.escape_debug(), line(value)))
         }),
-        other => println!("{}", line(other)),
+        other => print_line(line(other)),
     }
-    Ok(())
 }
 
 fn line(value: &Value) -> String {
