@@ -20,8 +20,8 @@ fn with_channel() -> (Side, Side, CompChannel) {
     (a, b, channel)
 }
 
-/// On a busy machine the engine's own thread may not stand down in time, and receives it: then there
-/// is an event. Not each time, though.
+/// On a busy machine the engine's own thread may not stand down in time, and receives it: then
+/// there is an event. Not each time, though.
 #[test]
 fn what_the_waiting_thread_receives_makes_no_event() {
     const TRIES: usize = 5;

@@ -2,8 +2,8 @@
 //! and CompareSwaps, while the service is killed: what they find could have happened one after the
 //! other.
 //!
-//! What the result depends on: the seed (printed, and taken from `OUTBOARD_SEED`), when threads run,
-//! where the service is killed. Values are short (in cells) and long (in items), the table grows.
+//! What the result depends on: the seed (printed, and taken from `OUTBOARD_SEED`), when threads
+//! run, where the service is killed. Values are short (in cells) and long (in items), the table grows.
 
 #[path = "checker.rs"]
 mod checker;
@@ -104,11 +104,10 @@ fn a_table_is_linearizable() {
             let ends = threads.into_iter().map(|thread| thread.join().expect("no panic"));
             ends.flatten().collect::<Vec<_>>()
         });
-        for at in 0..KEYS {
+        for (at, initial) in before.iter().enumerate() {
             let of_key = events.iter().filter(|(key, _)| *key == at);
             let history: Vec<Event<TableOp>> = of_key.map(|(_, event)| event.clone()).collect();
             unknown += history.iter().filter(|event| event.ended.is_none()).count();
-            let initial = &before[at];
             let is_right = is_linearizable(&history, initial, table::apply);
             assert!(is_right, "round {round}, key {at}, at first {initial:?}: {history:#?}");
         }

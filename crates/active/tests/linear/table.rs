@@ -280,7 +280,7 @@ impl TableClient {
             let Some(found) = self.find(key)? else { return self.put_by_call(key, value) };
             let item = self.item()?;
             let nonce = match found.word & KIND {
-                ITEM => (found.word >> 10) + 1 & 0x1fff,
+                ITEM => ((found.word >> 10) + 1) & 0x1fff,
                 _ => self.own.random(1 << 13),
             };
             let (bytes, fresh) = item_bytes(key, value, (item, nonce));
