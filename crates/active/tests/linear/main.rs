@@ -3,7 +3,8 @@
 //! other.
 //!
 //! What the result depends on: the seed (printed, and taken from `OUTBOARD_SEED`), when threads
-//! run, where the service is killed. Values are short (in cells) and long (in items), the table grows.
+//! run, where the service is killed. Values are short (in cells) and long (in items); the table
+//! grows.
 
 #[path = "checker.rs"]
 mod checker;
