@@ -64,9 +64,16 @@ OB_INLINE uint64_t bar(const struct heap *heap)
     return heap->count < heap->k ? 0 : heap->at[0].value + 1;
 }
 
+/* Each turn of a loop counts fuel or looks at the time: four records a turn. */
+#ifdef __clang__
+#define UNROLLED _Pragma("clang loop unroll_count(4)")
+#else
+#define UNROLLED
+#endif
+
 /* One loop for each predicate, so that none is chosen for each record. Returns the selected. */
 #define SCAN(condition)                                                                          \
-    _Pragma("clang loop unroll_count(4)")                                                        \
+    UNROLLED                                                                                     \
     for (; at < end; at += step) {                                                               \
         uint64_t key = at[0], value = at[1];                                                     \
         (void)key;                                                                               \
