@@ -37,9 +37,10 @@ pub enum SpinMode {
     /// It sleeps at once.
     #[default]
     Never,
-    /// For some 50 µs, while messages come close together and no other thread wants its processor.
+    /// For some 50 µs, while messages, and peers' reads and writes of memory, come close together
+    /// and no other thread wants its processor.
     Adaptive,
-    /// For a millisecond after each message, whatever else wants its processor.
+    /// For a millisecond after each of them, whatever else wants its processor.
     Always,
 }
 
@@ -169,7 +170,11 @@ fn take_arrivals<S: Service>(
 fn sleep<S: Service>(link: &ServiceLink, looping: &ServiceLoop<S>) {
     let left = |at: Instant| at.saturating_duration_since(Instant::now());
     let left = looping.deadline().map_or(SLEEP_MAX, left);
-    looping.hub.wait(Some(left.min(SLEEP_MAX)), &[looping.as_fd(), link.as_fd()]);
+    let (limit, fds) = (Some(left.min(SLEEP_MAX)), [looping.as_fd(), link.as_fd()]);
+    match looping.service.spin() {
+        SpinMode::Never => looping.hub.wait(limit, &fds),
+        SpinMode::Adaptive | SpinMode::Always => looping.hub.wait_traffic(limit, &fds),
+    }
 }
 
 /// A service with its peers, as its node's process runs it. Without a node, the caller brings
@@ -245,7 +250,7 @@ impl<S: Service> ServiceLoop<S> {
     }
 
     /// Looks for messages for a moment, if the service [spins](Service::spin); true if there are
-    /// any: then there is no reason to sleep.
+    /// any, or if peers use memory: then there is no reason to sleep.
     pub fn spin(&mut self) -> bool {
         match self.service.spin() {
             SpinMode::Never => false,

@@ -10,7 +10,7 @@
 
 use crate::write_set::{ENCODED, WriteSet};
 use outboard_mem::{MemError, SharedRegion, Space};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 
 /// "outboard active journal", version 1.
@@ -82,10 +82,7 @@ pub struct RegionJournal {
     ring_cap: u64,
     seq: u64,
     ring: RingState,
-    /// Where each answer is.
-    answers: HashMap<RequestId, u64>,
-    /// What is in the ring, the oldest first: where, bytes, which request's and commit's.
-    order: VecDeque<(u64, u64, RequestId, u64)>,
+    answers: AnswerIndex,
     /// Memory for the next commit's lines.
     lines: Vec<u8>,
 }
@@ -135,8 +132,7 @@ impl RegionJournal {
             lines_cap,
             ring_cap: ring_cap as u64,
             seq,
-            answers: HashMap::new(),
-            order: VecDeque::new(),
+            answers: AnswerIndex::default(),
             lines: Vec::new(),
         };
         journal.ring = journal.load_state(seq)?;
@@ -207,23 +203,16 @@ impl RegionJournal {
         answer: Option<(RequestId, &[u8])>,
     ) -> Result<u64, MemError> {
         self.memory.copy_in(HEADER, lines)?;
-        let mut ring = RingState { lines_len: lines.len() as u64, ..self.ring };
         let seq = self.seq + 1;
-        let record = answer.map(|(id, bytes)| self.put(&mut ring, seq, id, bytes)).transpose()?;
+        let record = answer.map(|(id, bytes)| self.put(seq, id, bytes)).transpose()?;
+        let end = record.map_or(self.ring.end, |(_, end)| end);
+        let ring = RingState { lines_len: lines.len() as u64, end, ..self.ring };
         self.store_state(seq, ring)?;
         // The commit. What it stands for is stored before: the store has release ordering.
         self.memory.store_u64(SEQ, seq)?;
         (self.seq, self.ring) = (seq, ring);
-        while self.order.front().is_some_and(|(at, ..)| *at < ring.start) {
-            if let Some((at, _, id, _)) = self.order.pop_front()
-                && self.answers.get(&id) == Some(&at)
-            {
-                self.answers.remove(&id);
-            }
-        }
-        if let Some((at, len, id)) = record {
-            self.answers.insert(id, at);
-            self.order.push_back((at, len, id, seq));
+        if let (Some((id, _)), Some((at, _))) = (answer, record) {
+            self.answers.add(id, at);
         }
         Ok(seq)
     }
@@ -234,11 +223,11 @@ impl RegionJournal {
     /// # Errors
     /// [`MemError`].
     pub fn find(&self, id: RequestId, seen: u64) -> Result<Earlier, MemError> {
-        let Some(at) = self.answers.get(&id) else {
+        let Some(at) = self.answers.find(id) else {
             let is_certain = seen >= self.ring.dropped;
             return Ok(if is_certain { Earlier::NotExecuted } else { Earlier::Unknown });
         };
-        let at = self.place(*at) + HEAD;
+        let at = self.place(at) + HEAD;
         let len = usize::try_from(self.memory.load_u64(at - 8)?).unwrap_or(usize::MAX);
         Ok(Earlier::Answered(self.memory.snapshot(at..at.saturating_add(len))?))
     }
@@ -249,44 +238,61 @@ impl RegionJournal {
         usize::try_from(self.ring_cap / 4).unwrap_or(usize::MAX) - HEAD
     }
 
-    /// Puts an answer at the ring's end, over the oldest ones.
-    fn put(
-        &self,
-        ring: &mut RingState,
-        seq: u64,
-        id: RequestId,
-        bytes: &[u8],
-    ) -> Result<(u64, u64, RequestId), MemError> {
+    /// Puts an answer behind the ring's end, over the oldest ones. Returns where it begins and ends;
+    /// a commit makes it the ring's newest.
+    fn put(&mut self, seq: u64, id: RequestId, bytes: &[u8]) -> Result<(u64, u64), MemError> {
         let len = (HEAD + bytes.len()).next_multiple_of(8) as u64;
-        let left = self.ring_cap - ring.end % self.ring_cap;
+        let mut at = self.ring.end;
+        let left = self.ring_cap - at % self.ring_cap;
         let skip = if len > left { left } else { 0 };
-        let mut oldest = self.order.iter();
-        while ring.end + skip + len - ring.start > self.ring_cap {
-            let Some((at, its, _, commit)) = oldest.next() else { break };
-            ring.start = ring.start.max(at + its);
-            ring.dropped = ring.dropped.max(*commit);
-        }
-        // They are gone before anything is put over them, commit or not.
-        let now = state_at(self.seq);
-        self.memory.store_u64(now + 16, ring.dropped)?;
-        self.memory.store_u64(now + 8, ring.start)?;
+        self.make_room(skip + len)?;
         if skip > 0 {
             // A length of 0 says that the ring goes on at its beginning.
-            self.memory.store_u64(self.place(ring.end), 0)?;
-            ring.end += skip;
+            self.memory.store_u64(self.place(at), 0)?;
+            at += skip;
         }
-        let at = ring.end;
-        let mut head = [0; HEAD];
-        head[..8].copy_from_slice(&len.to_le_bytes());
-        head[8..24].copy_from_slice(&id.client);
-        head[24..32].copy_from_slice(&id.number.to_le_bytes());
-        head[32..40].copy_from_slice(&seq.to_le_bytes());
-        head[40..48].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
+        let head = RecordHead { len, id, seq, answer_len: bytes.len() as u64 };
         let place = self.place(at);
-        self.memory.copy_in(place, &head)?;
+        self.memory.copy_in(place, &head.encode())?;
         self.memory.copy_in(place + HEAD, bytes)?;
-        ring.end += len;
-        Ok((at, len, id))
+        Ok((at, at + len))
+    }
+
+    /// Drops the oldest answers until `len` bytes are free. They are gone before anything is put
+    /// over them, whether a commit follows or not.
+    fn make_room(&mut self, len: u64) -> Result<(), MemError> {
+        if self.ring.end + len - self.ring.start <= self.ring_cap {
+            return Ok(());
+        }
+        while self.ring.end + len - self.ring.start > self.ring_cap {
+            let at = self.ring.start;
+            let Some(head) = self.record(at)? else {
+                self.ring.start = self.lap_after(at);
+                continue;
+            };
+            self.answers.forget(head.id, at);
+            self.ring.start = at + head.len;
+            self.ring.dropped = self.ring.dropped.max(head.seq);
+        }
+        let now = state_at(self.seq);
+        self.memory.store_u64(now + 16, self.ring.dropped)?;
+        self.memory.store_u64(now + 8, self.ring.start)
+    }
+
+    /// The head of the record that begins there; `None` where the ring goes on at its beginning.
+    fn record(&self, at: u64) -> Result<Option<RecordHead>, MemError> {
+        let place = self.place(at);
+        if self.memory.load_u64(place)? == 0 {
+            return Ok(None);
+        }
+        let mut head = [0; HEAD];
+        self.memory.copy_out(place, &mut head)?;
+        Ok(Some(RecordHead::decode(&head)))
+    }
+
+    /// Where the ring begins again behind a byte of it.
+    fn lap_after(&self, at: u64) -> u64 {
+        at + self.ring_cap - at % self.ring_cap
     }
 
     /// Where a byte of the ring is in the memory.
@@ -315,32 +321,85 @@ impl RegionJournal {
     fn scan(&mut self) -> Result<(), JournalError> {
         let mut at = self.ring.start;
         while at < self.ring.end {
-            let place = self.place(at);
-            let len = self.memory.load_u64(place)?;
-            if len == 0 {
-                at += self.ring_cap - at % self.ring_cap;
+            let Some(head) = self.record(at)? else {
+                at = self.lap_after(at);
                 continue;
-            }
-            let is_whole = len >= HEAD as u64 && len.is_multiple_of(8);
-            if !is_whole || len > self.ring.end - at {
-                return Err(JournalError::Damaged);
-            }
-            let mut head = [0; HEAD];
-            self.memory.copy_out(place, &mut head)?;
-            let word = |from: usize| {
-                head[from..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
             };
-            let mut client = [0; 16];
-            client.copy_from_slice(&head[8..24]);
-            if word(40) > len - HEAD as u64 {
+            if !head.is_whole() || head.len > self.ring.end - at {
                 return Err(JournalError::Damaged);
             }
-            let id = RequestId { client, number: word(24) };
-            self.answers.insert(id, at);
-            self.order.push_back((at, len, id, word(32)));
-            at += len;
+            self.answers.add(head.id, at);
+            at += head.len;
         }
         Ok(())
+    }
+}
+
+/// What an answer in the ring begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RecordHead {
+    /// Bytes to the next record.
+    len: u64,
+    /// Whose answer.
+    id: RequestId,
+    /// Which commit's.
+    seq: u64,
+    /// Bytes of the answer.
+    answer_len: u64,
+}
+
+impl RecordHead {
+    fn encode(&self) -> [u8; HEAD] {
+        let mut head = [0; HEAD];
+        head[..8].copy_from_slice(&self.len.to_le_bytes());
+        head[8..24].copy_from_slice(&self.id.client);
+        head[24..32].copy_from_slice(&self.id.number.to_le_bytes());
+        head[32..40].copy_from_slice(&self.seq.to_le_bytes());
+        head[40..48].copy_from_slice(&self.answer_len.to_le_bytes());
+        head
+    }
+
+    fn decode(head: &[u8; HEAD]) -> Self {
+        let word =
+            |from: usize| head[from..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        let mut client = [0; 16];
+        client.copy_from_slice(&head[8..24]);
+        let id = RequestId { client, number: word(24) };
+        Self { len: word(0), id, seq: word(32), answer_len: word(40) }
+    }
+
+    /// Whether the record can be one that was put.
+    fn is_whole(&self) -> bool {
+        let room = self.len.checked_sub(HEAD as u64);
+        self.len.is_multiple_of(8) && room.is_some_and(|room| self.answer_len <= room)
+    }
+}
+
+/// Where each answer is in the ring. A client's requests come about in order, and the oldest are
+/// forgotten first: what a commit touches of it stays in the cache, however many answers there are.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct AnswerIndex {
+    clients: HashMap<[u8; 16], BTreeMap<u64, u64>>,
+}
+
+impl AnswerIndex {
+    fn find(&self, id: RequestId) -> Option<u64> {
+        self.clients.get(&id.client)?.get(&id.number).copied()
+    }
+
+    fn add(&mut self, id: RequestId, at: u64) {
+        self.clients.entry(id.client).or_default().insert(id.number, at);
+    }
+
+    /// Forgets an answer, unless the request has a newer one.
+    fn forget(&mut self, id: RequestId, at: u64) {
+        let Some(numbers) = self.clients.get_mut(&id.client) else { return };
+        if numbers.get(&id.number) == Some(&at) {
+            numbers.remove(&id.number);
+        }
+        if numbers.is_empty() {
+            self.clients.remove(&id.client);
+        }
     }
 }
 
@@ -385,8 +444,8 @@ mod tests {
         journal.commit(b"one", Some((id(1), b"first"))).expect("room");
         journal.applied().expect("said");
         // A process that is killed right before the commit has written all but the number.
-        let mut ring = RingState { lines_len: 3, ..journal.ring };
-        journal.put(&mut ring, 2, id(2), b"second").expect("room");
+        let (_, end) = journal.put(2, id(2), b"second").expect("room");
+        let ring = RingState { lines_len: 3, end, ..journal.ring };
         journal.memory.copy_in(HEADER, b"two").expect("inside");
         journal.store_state(2, ring).expect("inside");
         let next = again(&journal);
@@ -404,21 +463,20 @@ mod tests {
             assert_eq!(journal.find(id(number), 0), Ok(Earlier::Answered(answer)));
             if number.is_multiple_of(5) {
                 // Killed before the commit: what it would have overwritten is gone, no more.
-                let mut ring = journal.ring;
-                journal.put(&mut ring, number + 1, id(0), &[7; 100]).expect("room");
+                journal.put(number + 1, id(0), &[7; 100]).expect("room");
                 journal = again(&journal);
                 assert_eq!(journal.find(id(0), number), Ok(Earlier::NotExecuted));
             }
             if number.is_multiple_of(7) {
                 let next = again(&journal);
                 assert_eq!(next.ring, journal.ring);
-                assert_eq!(next.order, journal.order);
+                assert_eq!(next.answers, journal.answers);
                 journal = next;
             }
         }
-        assert!(journal.order.len() > 3 && journal.answers.len() == journal.order.len());
+        assert!(journal.answers.clients[&[7; 16]].len() > 3);
         assert_eq!(journal.find(id(1), 0), Ok(Earlier::Unknown));
-        let kept = journal.order.front().map_or(0, |(.., commit)| *commit);
+        let kept = journal.answers.clients[&[7; 16]].first_key_value().map_or(0, |(id, _)| *id);
         assert_eq!(journal.find(id(9999), kept - 1), Ok(Earlier::NotExecuted));
         assert_eq!(journal.find(id(9999), kept - 2), Ok(Earlier::Unknown));
     }

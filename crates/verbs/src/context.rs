@@ -188,6 +188,11 @@ impl Context {
         self.shared.core.engine.counts.snapshot()
     }
 
+    /// Bytes that its connections have received: [`EngineCounters::received_bytes`] alone.
+    pub fn received_bytes(&self) -> u64 {
+        self.shared.core.engine.counts.received_bytes()
+    }
+
     #[cfg(test)]
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.shared.core

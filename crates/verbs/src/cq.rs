@@ -265,13 +265,31 @@ impl Cq {
     /// calling thread receives meanwhile make no event on the channel: its descriptor need not be
     /// written, polled and read.
     pub fn wait_readable(&self, timeout: Option<Duration>, fds: &[BorrowedFd<'_>]) -> bool {
+        self.wait_for(timeout, fds, || false)
+    }
+
+    /// As [`Self::wait_readable`], and ends when a connection of the context has received bytes,
+    /// too: peers that read and write memory make no completions here, and a caller that spins
+    /// while its peers are busy must hear of them.
+    pub fn wait_traffic(&self, timeout: Option<Duration>, fds: &[BorrowedFd<'_>]) -> bool {
+        let counts = &self.shared.core.engine.counts;
+        let before = counts.received_bytes();
+        self.wait_for(timeout, fds, || counts.received_bytes() != before)
+    }
+
+    fn wait_for(
+        &self,
+        timeout: Option<Duration>,
+        fds: &[BorrowedFd<'_>],
+        is_over: impl Fn() -> bool,
+    ) -> bool {
         let mut state = lock(&self.inner.state);
         if state.has_news() {
             return true;
         }
         (state.armed, state.waiter) = (Some(NotifyOn::Any), Some(thread::current().id()));
         drop(state);
-        let is_here = || lock(&self.inner.state).has_news();
+        let is_here = || is_over() || lock(&self.inner.state).has_news();
         let found = self.shared.core.wait_readable(fds, deadline(timeout), is_here);
         let mut state = lock(&self.inner.state);
         (state.armed, state.waiter) = (None, None);

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{LIMIT, Side, connect, pair};
-use outboard_verbs::{CompChannel, Context, QpConfig};
+use common::{LIMIT, Side, at, connect, pair};
+use outboard_verbs::{Access, CompChannel, Context, QpConfig, SendOp, SgList};
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -87,4 +87,28 @@ fn a_queue_without_completions_is_waited_for_until_the_deadline() {
     let begin = Instant::now();
     assert!(!a.cq.wait_readable(Some(Duration::from_millis(30)), &[]));
     assert!(begin.elapsed() >= Duration::from_millis(30));
+}
+
+/// One-sided operations of a peer complete nothing here.
+#[test]
+fn a_peer_s_writes_are_traffic_and_no_completions() {
+    let (a, b) = pair();
+    let target = a.register(64, Access::REMOTE_WRITE);
+    let write = || {
+        thread::sleep(Duration::from_millis(50));
+        b.carry_out(SendOp::Write { to: at(&target, 0) }, SgList::copied(b"written"));
+    };
+    let limit = Some(Duration::from_millis(500));
+    // The engine's own thread may be the one that receives: not each time, though.
+    let is_heard = || {
+        thread::scope(|scope| {
+            scope.spawn(write);
+            a.cq.wait_traffic(limit, &[])
+        })
+    };
+    assert!((0..5).any(|_| is_heard()), "never heard of");
+    thread::scope(|scope| {
+        scope.spawn(write);
+        assert!(!a.cq.wait_readable(limit, &[]), "there are no completions");
+    });
 }

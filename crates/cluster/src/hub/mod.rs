@@ -445,13 +445,22 @@ impl<T> Hub<T> {
         self.cq.wait_readable(timeout, fds);
     }
 
+    /// As [`Self::wait`], and ends as well when peers have read or written memory: for a caller
+    /// that [looks](Self::look) while they do.
+    pub fn wait_traffic(&self, timeout: Option<Duration>, fds: &[BorrowedFd<'_>]) {
+        self.waits.set(true);
+        self.cq.wait_traffic(timeout, fds);
+    }
+
     /// Serves its connections once without sleeping, as [`Self::wait`] does; true when a turn has
-    /// something to do.
+    /// something to do, or peers have read or written memory.
     #[must_use]
     pub fn look(&self) -> bool {
         self.waits.set(true);
+        let before = self.context.received_bytes();
         // A queue that has overflowed is the next turn's error.
-        self.cq.poll_by(|| self.cq.waiting()).is_ok_and(|found| found > 0)
+        let found = self.cq.poll_by(|| self.cq.waiting()).is_ok_and(|found| found > 0);
+        found || self.context.received_bytes() != before
     }
 
     fn take(&mut self, batches: &mut usize, events: &mut Vec<HubEvent<T>>) -> Result<(), HubError> {

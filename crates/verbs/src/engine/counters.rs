@@ -62,6 +62,10 @@ impl EngineCounts {
         }
     }
 
+    pub(crate) fn received_bytes(&self) -> u64 {
+        self.received_bytes.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn sent(&self, bytes: usize) {
         if bytes > 0 {
             add(&self.sent_bytes, bytes as u64);
