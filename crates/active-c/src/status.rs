@@ -128,35 +128,20 @@ impl From<VerbsError> for CFailure {
 
 /// The result of an execution, or why there is none, and the module's own number.
 pub(crate) fn split(outcome: Outcome) -> (Result<Vec<u8>, CFailure>, i32) {
-    let (status, message) = match outcome {
+    let message = outcome.failure().unwrap_or_default();
+    let (status, code) = match outcome {
         Outcome::Done { result, .. } => return (Ok(result), 0),
-        Outcome::Failed { code, text } => {
-            let message = format!("the module failed with code {code}: {text}");
-            return (Err(CFailure::new(CStatus::Failed, message)), code);
-        }
-        Outcome::NoCode(module) => {
-            let message = format!("the node has no module {module}: make the client know it");
-            (CStatus::NoModule, message)
-        }
-        Outcome::NoEntry(entry) => (CStatus::NoEntry, format!("the module has no entry {entry}")),
-        Outcome::Trap(why) => (CStatus::Trap, why),
-        Outcome::Timeout => {
-            let message = "the execution took longer than it may; nothing has changed";
-            (CStatus::TimeLimit, message.to_owned())
-        }
-        Outcome::Killed => (CStatus::Killed, "the execution was killed".to_owned()),
-        Outcome::Conflict => {
-            let message = "others changed the same words each time; nothing has changed: try again";
-            (CStatus::Conflict, message.to_owned())
-        }
-        Outcome::Busy(why) => (CStatus::Busy, why),
-        Outcome::Refused(why) => (CStatus::Refused, why),
-        Outcome::Unknown => {
-            let message = "it is not known whether the call was executed: the node did not answer \
-                           in time, or has lost what it knew of the call";
-            (CStatus::Unknown, message.to_owned())
-        }
-        Outcome::Machine(why) => (CStatus::Node, why),
+        Outcome::Failed { code, .. } => (CStatus::Failed, code),
+        Outcome::NoCode(_) => (CStatus::NoModule, 0),
+        Outcome::NoEntry(_) => (CStatus::NoEntry, 0),
+        Outcome::Trap(_) => (CStatus::Trap, 0),
+        Outcome::Timeout(_) => (CStatus::TimeLimit, 0),
+        Outcome::Killed => (CStatus::Killed, 0),
+        Outcome::Conflict => (CStatus::Conflict, 0),
+        Outcome::Busy(_) => (CStatus::Busy, 0),
+        Outcome::Refused(_) => (CStatus::Refused, 0),
+        Outcome::Unknown => (CStatus::Unknown, 0),
+        Outcome::Machine(_) => (CStatus::Node, 0),
     };
-    (Err(CFailure::new(status, message)), 0)
+    (Err(CFailure::new(status, message)), code)
 }

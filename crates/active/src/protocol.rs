@@ -281,8 +281,8 @@ pub enum AnswerOutcome<'a> {
     NoCode,
     /// The module did something impossible; nothing was written.
     Trap(&'a str),
-    /// It took too long; nothing was written.
-    Timeout,
+    /// It took too long, longer than whose limit; nothing was written.
+    Timeout(&'a str),
     /// It was killed; nothing was written.
     Killed,
     /// The region changed so often meanwhile that it was given up; nothing was written.

@@ -106,7 +106,8 @@ fn a_call_that_goes_on_while_its_connection_is_lost_is_answered_on_the_next_one(
     assert!(client.poll().expect("connected").is_none());
     stage.until("it runs", |report| report["executions_now"] == 1);
     stage.end_sessions();
-    assert_eq!(client.finish(ticket).expect("over").outcome, Outcome::Timeout);
+    let outcome = client.finish(ticket).expect("over").outcome;
+    assert!(matches!(outcome, Outcome::Timeout(_)), "{outcome:?}");
     let report = stage.until("it is over", |report| report["executions_now"] == 0);
     assert_eq!(report["executor"]["on_threads"], 1, "it ran once: {report}");
     assert_eq!(client.connections(), 2);

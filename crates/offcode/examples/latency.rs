@@ -1,7 +1,7 @@
 //! How long an empty execution takes here: `cargo run --release -p outboard-offcode --example
 //! latency`.
 
-use outboard_offcode::executor::{Executor, ExecutorOptions, Moment, Outcome, Request};
+use outboard_offcode::executor::{Executor, ExecutorOptions, Moment, Outcome, Request, TimeLimit};
 use outboard_offcode::store::{StoreLimits, TenantId};
 use outboard_offcode::{ActiveRegion, ModuleStore, Wasmtime};
 use std::error::Error;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         args: Vec::new(),
         out_cap: 64,
         may_write: true,
-        limit: Duration::from_secs(1),
+        limit: TimeLimit::Executor(Duration::from_secs(1)),
         moment: Moment::now(),
     };
     for entry in ["empty", "count"] {

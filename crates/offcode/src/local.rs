@@ -3,7 +3,7 @@
 
 use crate::engine::WasmEngine;
 use crate::error::LoadError;
-use crate::executor::{Executor, ExecutorOptions, Moment, Outcome, Request};
+use crate::executor::{Executor, ExecutorOptions, Moment, Outcome, Request, TimeLimit};
 use crate::hash::ModuleHash;
 use crate::inspect::ModuleInfo;
 use crate::journal::JournalError;
@@ -107,7 +107,7 @@ impl<E: WasmEngine> LocalRunner<E> {
             args: args.to_vec(),
             out_cap: RESULT_MAX,
             may_write: true,
-            limit: self.limit,
+            limit: TimeLimit::Executor(self.limit),
             moment: self.moment.unwrap_or_else(Moment::now),
         };
         if let Some(outcome) = self.executor.execute(&request) {

@@ -183,6 +183,14 @@ impl ActiveRegion {
         self.lock().find(id, seen)
     }
 
+    /// As [`find`](Self::find), unless that would have to wait.
+    ///
+    /// # Errors
+    /// [`MemError`].
+    pub fn try_find(&self, id: RequestId, seen: u64) -> Option<Result<Earlier, MemError>> {
+        Some(self.try_lock()?.find(id, seen))
+    }
+
     /// The version to begin an execution at. Waits while a commit is applied.
     #[must_use]
     pub fn begin(&self) -> u64 {
@@ -217,12 +225,7 @@ impl ActiveRegion {
     /// As [`writer`](Self::writer), unless that would have to wait.
     #[must_use]
     pub fn try_writer(&self) -> Option<RegionWriter<'_>> {
-        let journal = match self.journal.try_lock() {
-            Ok(journal) => journal,
-            Err(TryLockError::Poisoned(journal)) => journal.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(RegionWriter { region: self, journal })
+        Some(RegionWriter { region: self, journal: self.try_lock()? })
     }
 
     /// A copy of all bytes, as of one commit.
@@ -232,6 +235,14 @@ impl ActiveRegion {
     pub fn snapshot(&self) -> Result<Vec<u8>, MemError> {
         let _journal = self.lock();
         self.memory.snapshot(0..self.memory.len())
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, RegionJournal>> {
+        match self.journal.try_lock() {
+            Ok(journal) => Some(journal),
+            Err(TryLockError::Poisoned(journal)) => Some(journal.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, RegionJournal> {

@@ -4,7 +4,7 @@
 mod interpreter;
 
 use interpreter::Interpreter;
-use outboard_offcode::executor::{Executor, ExecutorOptions, Moment, Outcome, Request};
+use outboard_offcode::executor::{Executor, ExecutorOptions, Moment, Outcome, Request, TimeLimit};
 use outboard_offcode::store::{StoreLimits, TenantId};
 use outboard_offcode::{ActiveRegion, ModuleHash, ModuleStore, WasmEngine, Wasmtime};
 use proptest::prelude::*;
@@ -80,7 +80,7 @@ impl<E: WasmEngine> Side<E> {
             args: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
             out_cap: 4096,
             may_write: true,
-            limit: Duration::from_secs(1),
+            limit: TimeLimit::Executor(Duration::from_secs(1)),
             moment: Moment::default(),
         };
         if let Some(outcome) = self.executor.execute(&request) {

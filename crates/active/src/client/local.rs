@@ -8,7 +8,9 @@
 use super::place::{CallPlace, PlaceChooser};
 use super::{ActiveCall, ActiveClient, ActiveError, RemoteRegion};
 use outboard_cluster::waker::Waker;
-use outboard_offcode::executor::{BackgroundLimits, Executor, ExecutorOptions, Moment, Request};
+use outboard_offcode::executor::{
+    BackgroundLimits, Executor, ExecutorOptions, Moment, Request, TimeLimit,
+};
 use outboard_offcode::inspect::ModuleInfo;
 use outboard_offcode::store::{StoreLimits, TenantId};
 use outboard_offcode::{ActiveRegion, LoadError, ModuleHash, ModuleStore, Outcome, Wasmtime};
@@ -198,7 +200,7 @@ impl ActiveClient {
             args: call.args.to_vec(),
             out_cap: RESULT_MAX,
             may_write: false,
-            limit,
+            limit: TimeLimit::Caller(limit),
             moment: Moment::now(),
         };
         if local.executor.execute_on_thread(request).is_some() {

@@ -55,7 +55,7 @@ fn borrowed(outcome: &Outcome) -> AnswerOutcome<'_> {
         Outcome::NoCode(_) => AnswerOutcome::NoCode,
         Outcome::NoEntry(entry) => AnswerOutcome::NoEntry(cut(entry)),
         Outcome::Trap(why) => AnswerOutcome::Trap(cut(why)),
-        Outcome::Timeout => AnswerOutcome::Timeout,
+        Outcome::Timeout(why) => AnswerOutcome::Timeout(cut(why)),
         Outcome::Killed => AnswerOutcome::Killed,
         Outcome::Conflict => AnswerOutcome::Conflict,
         Outcome::Busy(why) => AnswerOutcome::Busy(cut(why)),

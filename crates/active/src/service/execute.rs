@@ -8,7 +8,7 @@ use crate::protocol::{
 use outboard_cluster::hub::PeerId;
 use outboard_cluster::service::ServiceError;
 use outboard_offcode::ModuleHash;
-use outboard_offcode::executor::Request;
+use outboard_offcode::executor::{Request, TimeLimit};
 use outboard_offcode::journal::RequestId;
 use outboard_offcode::store::TenantId;
 use std::sync::Arc;
@@ -89,10 +89,7 @@ impl ActiveService {
             args,
             out_cap: out_cap(execute.result),
             may_write: attached.may_write,
-            limit: match execute.limit_us {
-                0 => limit,
-                limit_us => limit.min(Duration::from_micros(limit_us.into())),
-            },
+            limit: limit_of(execute.limit_us, limit),
             moment: self.moment(token),
         }
     }
@@ -144,6 +141,14 @@ impl ActiveService {
     ) -> Result<(), ServiceError> {
         let outcome = AnswerOutcome::Refused(why);
         self.answer(hub, peer, &ActiveAnswer::Executed { number, seq: 0, outcome })
+    }
+}
+
+/// The shorter one of the caller's limit, if it has one, and the node's.
+fn limit_of(callers_us: u32, nodes: Duration) -> TimeLimit {
+    match Duration::from_micros(callers_us.into()) {
+        callers if callers_us != 0 && callers < nodes => TimeLimit::Caller(callers),
+        _ => TimeLimit::Executor(nodes),
     }
 }
 

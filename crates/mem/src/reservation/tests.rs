@@ -44,7 +44,10 @@ fn a_region_is_seen_there_and_goes_with_the_reservation() {
 }
 
 // Accesses that sanitizers can check end the process at a page that is missing.
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(miri, outboard_bytewise))))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(miri, outboard_bytewise))
+))]
 #[test]
 fn the_rest_has_no_access() {
     let mut reservation = Reservation::new(4 * PAGE).expect("addresses");

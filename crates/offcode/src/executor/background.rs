@@ -10,6 +10,7 @@ use super::warm::InstanceKey;
 use crate::engine::{Bounding, Budget, KillSwitch, WasmEngine};
 use crate::hash::ModuleHash;
 use crate::instance::WarmInstance;
+use crate::stop::Stop;
 use crate::store::{ModuleStore, TenantId};
 use rustix::process::setpriority_process;
 use std::collections::{HashMap, VecDeque};
@@ -25,6 +26,8 @@ const NICE: i32 = 15;
 const INSTANCES_MAX: usize = 64;
 /// Fuel of the start functions of a program.
 const START_FUEL: u64 = 10_000_000;
+/// What became of a program that needs more.
+const START_TOO_LONG: &str = "its start functions take more than 10,000,000 instructions";
 
 /// What each tenant may have on the threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,7 +302,10 @@ impl<E: WasmEngine> Shared<E> {
         if kill.is_killed() {
             return Err(Outcome::Killed);
         }
-        let budget = Budget::Time(request.limit, Arc::clone(kill));
+        if let Some(outcome) = request.outcome_of_earlier() {
+            return Err(outcome);
+        }
+        let budget = Budget::Time(request.limit.duration(), Arc::clone(kill));
         let key = InstanceKey::of(request);
         let mut instance = match self.take(&key) {
             // Only while its tenant still has the module.
@@ -313,7 +319,8 @@ impl<E: WasmEngine> Shared<E> {
         self.keep(key, instance);
         match attempted {
             Attempt::Ended { outcome, conflicts, log, .. } => Ok((outcome, conflicts, log)),
-            Attempt::OutOfFuel | Attempt::Locked => Ok((Outcome::Timeout, 0, Vec::new())),
+            // Those of the loop's budget.
+            Attempt::OutOfFuel | Attempt::Locked => Err(request.limit.outcome()),
         }
     }
 
@@ -326,8 +333,12 @@ impl<E: WasmEngine> Shared<E> {
         let program = self.store.program(request.tenant, &request.module, bound);
         let program = program.map_err(|_| Outcome::NoCode(request.module))?;
         let region = (request.region.memory(), request.region.write_max());
-        WarmInstance::new(&**self.store.engine(), &program, region, (bound, budget))
-            .map_err(outcome_of)
+        WarmInstance::new(&**self.store.engine(), &program, region, (bound, budget)).map_err(
+            |stop| match stop {
+                Stop::OutOfFuel => Outcome::Trap(START_TOO_LONG.to_owned()),
+                stop => outcome_of(stop, request.limit),
+            },
+        )
     }
 
     fn take(&self, key: &InstanceKey) -> Option<WarmInstance<E::Instance>> {

@@ -13,7 +13,8 @@ mod tests;
 mod warm;
 
 pub use background::BackgroundLimits;
-pub use request::{Moment, Outcome, Request};
+use request::Locked;
+pub use request::{Moment, Outcome, Request, TimeLimit};
 pub use run::Usage;
 pub use slowlog::{SlowExecution, SlowLog};
 
@@ -159,8 +160,11 @@ impl<E: WasmEngine> Executor<E> {
     /// Executes a request now, or begins to: `None` says that [`poll`](Self::poll) will bring its
     /// outcome, with the request's token. A request is copied only if it is executed later.
     pub fn execute(&mut self, request: &Request) -> Option<Outcome> {
-        if let Some(outcome) = request.outcome_of_earlier() {
-            return Some(outcome);
+        match request.try_outcome_of_earlier() {
+            Ok(Some(outcome)) => return Some(outcome),
+            Ok(None) => {}
+            // The thread looks for it.
+            Err(Locked) => return self.admit(BackgroundJob::Execute(request.clone())),
         }
         if self.is_long(request) {
             return self.admit(BackgroundJob::Execute(request.clone()));
@@ -310,11 +314,11 @@ impl<E: WasmEngine> Executor<E> {
 }
 
 /// What a stop is to the caller of a request.
-pub(crate) fn outcome_of(stop: Stop) -> Outcome {
+fn outcome_of(stop: Stop, limit: TimeLimit) -> Outcome {
     match stop {
         Stop::Failed { code, text } => Outcome::Failed { code, text },
         Stop::Trap(text) => Outcome::Trap(text),
-        Stop::OutOfFuel | Stop::Timeout => Outcome::Timeout,
+        Stop::OutOfFuel | Stop::Timeout => limit.outcome(),
         Stop::Killed => Outcome::Killed,
         Stop::ReadOnly => Outcome::Refused(Stop::ReadOnly.to_string()),
         Stop::Machine(text) => Outcome::Machine(text),

@@ -6,6 +6,7 @@ use crate::instance::CallInput;
 use crate::journal::{Earlier, RequestId};
 use crate::region::ActiveRegion;
 use crate::store::TenantId;
+use outboard_mem::MemError;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -34,10 +35,37 @@ pub struct Request {
     /// Whether its caller may write into the region.
     pub may_write: bool,
     /// How long it may take on a thread.
-    pub limit: Duration,
+    pub limit: TimeLimit,
     /// When it came, by the monotonic and the wall clock, in nanoseconds; and random bits. The same
     /// whenever it is run again.
     pub moment: Moment,
+}
+
+/// How long an execution may take on a thread, however often it runs, and whose limit that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeLimit {
+    /// Its caller's.
+    Caller(Duration),
+    /// That of who executes it.
+    Executor(Duration),
+}
+
+impl TimeLimit {
+    /// The time.
+    #[must_use]
+    pub fn duration(self) -> Duration {
+        let (Self::Caller(limit) | Self::Executor(limit)) = self;
+        limit
+    }
+
+    /// What became of an execution that it has ended.
+    pub(super) fn outcome(self) -> Outcome {
+        let whose = match self {
+            Self::Caller(_) => "its caller's limit",
+            Self::Executor(_) => "the limit of who executes it",
+        };
+        Outcome::Timeout(format!("it took longer than {whose} of {:?}", self.duration()))
+    }
 }
 
 /// The one time that an execution knows.
@@ -85,7 +113,18 @@ impl Request {
     /// The answer of the same request that was made before, if it must not be executed again.
     pub(super) fn outcome_of_earlier(&self) -> Option<Outcome> {
         let (id, seen) = (self.id?, self.retried_since?);
-        match self.region.find(id, seen) {
+        self.outcome_of(self.region.find(id, seen))
+    }
+
+    /// As [`Self::outcome_of_earlier`]; the error says that looking for it would have to wait.
+    pub(super) fn try_outcome_of_earlier(&self) -> Result<Option<Outcome>, Locked> {
+        let (Some(id), Some(seen)) = (self.id, self.retried_since) else { return Ok(None) };
+        let found = self.region.try_find(id, seen).ok_or(Locked)?;
+        Ok(self.outcome_of(found))
+    }
+
+    fn outcome_of(&self, found: Result<Earlier, MemError>) -> Option<Outcome> {
+        match found {
             Ok(Earlier::NotExecuted) => None,
             Ok(Earlier::Answered(result)) => Some(Outcome::Done { result, seq: self.region.seq() }),
             Ok(Earlier::Unknown) => Some(Outcome::Unknown),
@@ -110,6 +149,10 @@ impl Request {
         }
     }
 }
+
+/// Another thread has the region's journal.
+#[derive(Debug)]
+pub(super) struct Locked;
 
 /// What came of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,11 +179,12 @@ pub enum Outcome {
     NoEntry(String),
     /// The module did something wrong.
     Trap(String),
-    /// It took too long.
-    Timeout,
+    /// It took too long: longer than whose limit.
+    Timeout(String),
     /// It was killed.
     Killed,
-    /// Others changed the same words each time, even while it ran alone for as long as it may.
+    /// The region changed while it ran, and again; the third time it had the region for itself, for
+    /// a millisecond, which was not enough.
     Conflict,
     /// The tenant has as much under way as it may have.
     Busy(String),
@@ -152,9 +196,37 @@ pub enum Outcome {
     Machine(String),
 }
 
+const CONFLICT: &str = "others changed the region while it ran, twice, and the millisecond for \
+    which it then had the region for itself was too short; nothing has changed: try again when \
+    less is written, or let it do less at a time";
+const UNKNOWN: &str = "it is not known whether it was executed: the node did not answer in time, or \
+    has lost what it knew of it; look at the region before trying again";
+
 impl Outcome {
     pub(super) fn is_stopped(&self) -> bool {
-        matches!(self, Self::Trap(_) | Self::Timeout | Self::Killed)
+        matches!(self, Self::Trap(_) | Self::Timeout(_) | Self::Killed)
+    }
+
+    /// Why there is no result, in a sentence; `None` if there is one.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        let text = match self {
+            Self::Done { .. } => return None,
+            Self::Failed { code, text } if text.is_empty() => {
+                format!("the module failed with code {code}")
+            }
+            Self::Failed { code, text } => format!("the module failed with code {code}: {text}"),
+            Self::NoCode(hash) => format!("no module {hash} is loaded: load it first"),
+            Self::NoEntry(entry) => format!("the module has no entry {entry:?}"),
+            Self::Killed => "it was killed; nothing has changed".to_owned(),
+            Self::Conflict => CONFLICT.to_owned(),
+            Self::Timeout(why) => format!("{why}; nothing has changed"),
+            Self::Trap(text) | Self::Busy(text) | Self::Refused(text) | Self::Machine(text) => {
+                text.clone()
+            }
+            Self::Unknown => UNKNOWN.to_owned(),
+        };
+        Some(text)
     }
 
     /// One word for what came of it, as lists show it.
@@ -166,7 +238,7 @@ impl Outcome {
             Self::NoCode(_) => "no code",
             Self::NoEntry(_) => "no entry",
             Self::Trap(_) => "trap",
-            Self::Timeout => "timeout",
+            Self::Timeout(_) => "timeout",
             Self::Killed => "killed",
             Self::Conflict => "conflict",
             Self::Busy(_) => "busy",

@@ -8,7 +8,7 @@ use crate::region::{CommitError, RegionWriter};
 use crate::stop::Stop;
 use outboard_mem::ClosedGate;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// After so many conflicts an execution runs while everything else waits.
 const CONFLICTS_MAX: u64 = 2;
@@ -52,7 +52,8 @@ enum Run {
     Locked,
 }
 
-/// Runs a request as often as it takes. With fuel nothing here waits; with time it may.
+/// Runs a request as often as it takes. With fuel nothing here waits; with time it may, and all
+/// runs share it.
 pub(super) fn attempt<I: Instance>(
     instance: &mut WarmInstance<I>,
     request: &Request,
@@ -60,8 +61,11 @@ pub(super) fn attempt<I: Instance>(
     result: &mut Vec<u8>,
 ) -> Attempt {
     let (mut conflicts, mut used) = (0, Usage::default());
+    let begun = matches!(budget, Budget::Time(..)).then(Instant::now);
     loop {
         result.clear();
+        let left = left_of(budget, begun);
+        let budget = left.as_ref().unwrap_or(budget);
         let is_alone = conflicts >= CONFLICTS_MAX;
         let run = if is_alone {
             run_alone(instance, request, budget, result)
@@ -82,6 +86,16 @@ pub(super) fn attempt<I: Instance>(
         };
         let log = instance.execution().log().to_vec();
         return Attempt::Ended { outcome, conflicts, used, log };
+    }
+}
+
+/// What an execution that began then has left of its time; `None` if time does not bound it.
+fn left_of(budget: &Budget, begun: Option<Instant>) -> Option<Budget> {
+    match (budget, begun) {
+        (Budget::Time(limit, kill), Some(begun)) => {
+            Some(Budget::Time(limit.saturating_sub(begun.elapsed()), Arc::clone(kill)))
+        }
+        _ => None,
     }
 }
 
@@ -134,7 +148,7 @@ fn run_alone<I: Instance>(
     let closed = region.memory().close_gate();
     let since = region.begin();
     match called(instance, request, &budget, result) {
-        Some(Run::Ended(Outcome::Timeout)) => Run::Ended(Outcome::Conflict),
+        Some(Run::Ended(Outcome::Timeout(_))) => Run::Ended(Outcome::Conflict),
         Some(run) => run,
         None if instance.execution().is_clean() => Run::Done { seq: region.seq() },
         None => commit(instance, writer, request, (since, Some(&closed)), result),
@@ -152,14 +166,14 @@ fn called<I: Instance>(
         None => Some(Run::Ended(Outcome::NoEntry(request.entry.clone()))),
         Some(Ok(())) => None,
         Some(Err(Stop::OutOfFuel)) => Some(Run::OutOfFuel),
-        Some(Err(stop)) => Some(Run::Ended(outcome_of(stop))),
+        Some(Err(stop)) => Some(Run::Ended(outcome_of(stop, request.limit))),
     }
 }
 
 /// Whether it does not matter what the execution has read.
 fn is_final(run: &Run) -> bool {
     let is_final = |outcome: &Outcome| {
-        matches!(outcome, Outcome::Timeout | Outcome::Killed | Outcome::NoEntry(_))
+        matches!(outcome, Outcome::Timeout(_) | Outcome::Killed | Outcome::NoEntry(_))
     };
     matches!(run, Run::OutOfFuel) || matches!(run, Run::Ended(outcome) if is_final(outcome))
 }

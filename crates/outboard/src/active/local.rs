@@ -114,29 +114,6 @@ fn load(
     Ok((name, info.hash))
 }
 
-/// What came of an execution, if it is no success.
-pub(crate) fn failure(executed: &Executed) -> Option<String> {
-    Some(match executed {
-        Executed::Done { .. } => return None,
-        Executed::Failed { code, text } if text.is_empty() => {
-            format!("the module failed with code {code}")
-        }
-        Executed::Failed { code, text } => format!("the module failed with code {code}: {text}"),
-        Executed::NoCode(hash) => format!("no module {hash} is loaded: load it first"),
-        Executed::NoEntry(entry) => format!("the module has no entry {entry:?}"),
-        Executed::Trap(text) => text.clone(),
-        Executed::Timeout => "the execution took longer than it may".into(),
-        Executed::Killed => "the execution was killed".into(),
-        Executed::Conflict => {
-            "others changed the same words each time that it ran: try again".into()
-        }
-        Executed::Busy(text) | Executed::Refused(text) | Executed::Machine(text) => text.clone(),
-        Executed::Unknown => {
-            "whether it was executed is not known: look at the region before trying again".into()
-        }
-    })
-}
-
 pub(crate) fn run(args: &RunLocallyArgs) -> Outcome {
     let mut runner = runner(args.size)?;
     if let Some(path) = args.region.as_deref().filter(|path| path.exists()) {
@@ -153,7 +130,7 @@ pub(crate) fn run(args: &RunLocallyArgs) -> Outcome {
     if !args.json {
         log.lines().for_each(|line| eprintln!("log: {}", line.escape_debug()));
     }
-    if let Some(why) = failure(&executed) {
+    if let Some(why) = executed.failure() {
         return Err(why.into());
     }
     if let Some(path) = &args.region {
@@ -223,7 +200,7 @@ fn bytes_of(words: &[String]) -> Result<Vec<u8>, String> {
 
 /// Whether a call came to what its test says.
 fn check(call: &TestCall, executed: &Executed) -> Result<Result<(), String>, String> {
-    let found = failure(executed);
+    let found = executed.failure();
     Ok(match (executed, call.fails, &call.traps) {
         (Executed::Failed { code, .. }, Some(expected), None) if *code == expected => Ok(()),
         (Executed::Trap(text), None, Some(expected)) if text.contains(expected.as_str()) => Ok(()),

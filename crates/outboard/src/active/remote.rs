@@ -1,6 +1,5 @@
 //! `outboard active` at a node: load, exec, list, drop, kill, slowlog, stats, flush.
 
-use super::local::failure;
 use super::print_line;
 use super::value::{ArgValue, ShowAs, joined};
 use crate::Outcome;
@@ -257,7 +256,7 @@ pub(crate) fn exec(args: &ExecArgs) -> Outcome {
     let (executed, place) = client.execute_at(&call, args.place.into())?;
     let place = if place == CallPlace::Local { "local" } else { "remote" };
     let took_us = u64::try_from(since.elapsed().as_micros())?;
-    if let Some(why) = failure(&executed) {
+    if let Some(why) = executed.failure() {
         return Err(why.into());
     }
     let outboard_active::Outcome::Done { result, .. } = executed else { return Ok(()) };

@@ -2,7 +2,9 @@
 //! time; how long something takes is for others to say.
 
 use super::operation::{Operation, words};
-use outboard_offcode::executor::{Executor, ExecutorOptions, Moment, Outcome, Request, Usage};
+use outboard_offcode::executor::{
+    Executor, ExecutorOptions, Moment, Outcome, Request, TimeLimit, Usage,
+};
 use outboard_offcode::store::{StoreLimits, TenantId};
 use outboard_offcode::{ActiveRegion, ModuleHash, ModuleStore, Wasmtime};
 use std::collections::HashMap;
@@ -112,7 +114,7 @@ impl SimulatedNode {
             args: call.args.clone(),
             out_cap: RESULT_MAX,
             may_write: true,
-            limit: Duration::from_secs(10),
+            limit: TimeLimit::Executor(Duration::from_secs(10)),
             moment,
         };
         let outcome = self.executor.execute(&request).unwrap_or_else(|| self.outcome());
