@@ -12,6 +12,7 @@ mod sessions;
 mod stage;
 
 use modules::{basics, word};
+use outboard_active::protocol::KillTarget;
 use outboard_active::service::{ActiveLimits, RegionSetup};
 use outboard_active::{ActiveCall, ActiveClient, ActiveError, CallTicket, Outcome, RemoteRegion};
 use outboard_active::{ActiveClientOptions, ModuleHash};
@@ -111,6 +112,30 @@ fn a_call_that_goes_on_while_its_connection_is_lost_is_answered_on_the_next_one(
     let report = stage.until("it is over", |report| report["executions_now"] == 0);
     assert_eq!(report["executor"]["on_threads"], 1, "it ran once: {report}");
     assert_eq!(client.connections(), 2);
+}
+
+/// The node would give them a minute.
+#[test]
+fn what_a_gone_client_has_begun_is_killed_and_executed_anew_if_it_comes_back() {
+    let limits = ActiveLimits { time: Duration::from_secs(60), ..ActiveLimits::default() };
+    let stage = Stage::with(vec![RegionSetup::new("kv", 1 << 20)], limits);
+    let (mut client, region, module) = ready(&stage);
+    let spin = ActiveCall::new(&region, module, "spin", b"");
+    let ticket = client.submit(&spin).expect("room");
+    assert!(client.poll().expect("connected").is_none());
+    stage.until("it runs", |report| report["executions_now"] == 1);
+    // The client notices that when it is called next.
+    stage.end_sessions();
+    let killed = |report: &serde_json::Value| report["executor"]["stopped"] == 1;
+    let report = stage.until("it is killed", killed);
+    assert_eq!(report["executions_now"], 0, "{report}");
+    // It asks for the call again on its new connection.
+    while client.kill(KillTarget::Request(ticket.number())).is_err() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(client.finish(ticket).expect("over").outcome, Outcome::Killed);
+    let report = stage.until("it is over", |report| report["executions_now"] == 0);
+    assert_eq!(report["executor"]["on_threads"], 2, "{report}");
 }
 
 #[test]

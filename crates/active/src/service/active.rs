@@ -6,6 +6,7 @@
 
 use super::counters::{ActiveCounters, ActiveReport};
 use super::execute::RunningCall;
+use super::gone::GoneSessions;
 use super::identities::ModuleHolders;
 use super::loads::{ActiveWorkDone, QueuedLoad};
 use super::options::{ActiveLimits, ActiveServiceOptions};
@@ -67,6 +68,7 @@ pub struct ActiveService {
     clients: HashMap<[u8; 16], PeerId>,
     /// Executions that go on elsewhere, by token.
     pub(super) running: HashMap<u64, RunningCall>,
+    pub(super) gone: GoneSessions,
     /// The tokens of these, by request.
     pub(super) by_request: HashMap<RequestId, u64>,
     pub(super) next_token: u64,
@@ -122,6 +124,7 @@ impl ActiveService {
             sessions: PeerMap::default(),
             clients: HashMap::new(),
             running: HashMap::new(),
+            gone: GoneSessions::default(),
             by_request: HashMap::new(),
             next_token: 1,
             spare: (String::new(), Vec::new()),
@@ -351,11 +354,11 @@ impl Service for ActiveService {
         }
     }
 
-    /// Executions of it that go on elsewhere end by themselves; a new connection of the client may
-    /// still ask for them.
+    /// A new connection of the client may still ask for its executions that go on elsewhere.
     fn gone(&mut self, _hub: &mut ActiveHub, peer: PeerId) {
         let Some(session) = self.sessions.remove(&peer) else { return };
         self.holders.left(session.node);
+        self.gone.add(peer, session.deferred, Instant::now());
         if let Some(client) = session.client
             && self.clients.get(&client) == Some(&peer)
         {
@@ -371,6 +374,7 @@ impl Service for ActiveService {
         self.waker.clear();
         // Until the next turn any time may pass.
         self.moment.1 = 0;
+        self.abandon_gone(now);
         self.take_turns(hub, now);
         self.take_outcomes(hub);
         while let Ok(finished) = self.finished.try_recv() {
@@ -378,6 +382,10 @@ impl Service for ActiveService {
         }
         self.send_answers(hub);
         Ok(std::mem::take(&mut self.ends))
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.gone.deadline()
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

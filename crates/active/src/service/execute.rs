@@ -8,7 +8,7 @@ use crate::protocol::{
 use outboard_cluster::hub::PeerId;
 use outboard_cluster::service::ServiceError;
 use outboard_offcode::ModuleHash;
-use outboard_offcode::executor::{Request, TimeLimit};
+use outboard_offcode::executor::{Outcome, Request, TimeLimit};
 use outboard_offcode::journal::RequestId;
 use outboard_offcode::store::TenantId;
 use std::sync::Arc;
@@ -30,6 +30,10 @@ pub(super) struct RunningCall {
     pub(super) asker: Asker,
     pub(super) tenant: TenantId,
     pub(super) id: RequestId,
+    /// It is being killed, because its client seemed to be gone.
+    pub(super) is_abandoned: bool,
+    /// What its client asked for when it came back nevertheless.
+    pub(super) again: Option<Request>,
 }
 
 impl ActiveService {
@@ -51,18 +55,29 @@ impl ActiveService {
         }
         let id = RequestId { client, number };
         let asker = Asker { peer, number, place: execute.result, region: attached.index };
+        let tenant = tenant_of(session.node);
+        let request = self.asked((id, tenant), attached, execute);
         if execute.retried_since.is_some() {
             self.counters.retries += 1;
-            let running = self.by_request.get(&id).and_then(|token| self.running.get_mut(token));
-            if let Some(running) = running {
-                // It is under way: this connection gets the answer.
-                running.asker = asker;
+            if let Some(token) = self.by_request.get(&id).copied() {
+                self.join(token, asker, request);
                 return Ok(());
             }
         }
-        let tenant = tenant_of(session.node);
-        let request = self.asked((id, tenant), attached, execute);
         self.begin(hub, asker, request)
+    }
+
+    /// Gives a connection the answer of its client's execution that is under way.
+    fn join(&mut self, token: u64, asker: Asker, request: Request) {
+        let Some(running) = self.running.get_mut(&token) else { return };
+        let before = std::mem::replace(&mut running.asker, asker);
+        running.again = running.is_abandoned.then_some(request);
+        if let Some(session) = self.sessions.get_mut(&before.peer) {
+            session.deferred.remove(&token);
+        }
+        if let Some(session) = self.sessions.get_mut(&asker.peer) {
+            session.deferred.insert(token);
+        }
     }
 
     /// What the executor is asked for. It takes the memory that is kept for entry and arguments.
@@ -110,8 +125,12 @@ impl ActiveService {
             (Some(outcome), _) => self.answer_outcome(hub, asker, outcome),
             (None, Some(id)) => {
                 self.counters.deferred += 1;
-                self.running.insert(token, RunningCall { asker, tenant, id });
+                let call = RunningCall { asker, tenant, id, is_abandoned: false, again: None };
+                self.running.insert(token, call);
                 self.by_request.insert(id, token);
+                if let Some(session) = self.sessions.get_mut(&asker.peer) {
+                    session.deferred.insert(token);
+                }
                 Ok(())
             }
             // Every request of a client has one.
@@ -126,7 +145,16 @@ impl ActiveService {
             if self.by_request.get(&running.id) == Some(&token) {
                 self.by_request.remove(&running.id);
             }
-            if let Err(why) = self.answer_outcome(hub, running.asker, outcome) {
+            let session = self.sessions.get_mut(&running.asker.peer);
+            let is_here = session.is_some();
+            if let Some(session) = session {
+                session.deferred.remove(&token);
+            }
+            let answered = match (running.again.filter(|_| is_here), &outcome) {
+                (Some(request), Outcome::Killed) => self.begin(hub, running.asker, request),
+                _ => self.answer_outcome(hub, running.asker, outcome),
+            };
+            if let Err(why) = answered {
                 self.ends.push((running.asker.peer, why));
             }
         }

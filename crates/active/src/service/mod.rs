@@ -18,6 +18,7 @@ mod answer;
 mod counters;
 mod entry;
 mod execute;
+mod gone;
 mod identities;
 mod loads;
 mod operator;

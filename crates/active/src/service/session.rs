@@ -5,7 +5,7 @@ use crate::protocol::{ATTACHED_MAX, ActiveAnswer, BATCH_MAX, PROTOCOL, UNDER_WAY
 use outboard_cluster::hub::Exposed;
 use outboard_offcode::store::TenantId;
 use outboard_secure::NodeId;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 /// Bytes of requests that may wait for their turn. A client has fewer under way
 /// ([`UNDER_WAY_MAX`]).
@@ -44,6 +44,8 @@ pub(super) struct ActiveSession {
     pub(super) is_over: bool,
     /// Answers that have not been sent.
     pub(super) answers: Vec<u8>,
+    /// The tokens of executions on threads that it gets the answers of.
+    pub(super) deferred: HashSet<u64>,
 }
 
 impl ActiveSession {
@@ -57,6 +59,7 @@ impl ActiveSession {
             has_turn: false,
             is_over: false,
             answers: Vec::new(),
+            deferred: HashSet::new(),
         }
     }
 

@@ -121,7 +121,10 @@ fn wait_for_fault(fill: &LazyFill) -> usize {
 }
 
 // Accesses that sanitizers can check end the process at a page that is missing.
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(miri, outboard_bytewise))))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(miri, outboard_bytewise))
+))]
 #[test]
 fn a_page_that_failed_is_no_zero_page() {
     let (region, fill) = region();
