@@ -1,7 +1,8 @@
-//! Numbers of bytes, and of bytes a second, as people write them.
+//! Numbers of bytes, of bytes a second, and of seconds, as people write them.
 
 use std::num::NonZeroU64;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Suffixes of sizes: each letter by 1,024 alone or before `iB`, by 1,000 before `B`.
 const LETTERS: &str = "KMGT";
@@ -13,6 +14,13 @@ pub(crate) struct ByteCount(pub(crate) u64);
 /// Bytes in a second: a [`ByteCount`], or bits such as `100Mbit` and `10Gbit`; `/s` may follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ByteRate(pub(crate) NonZeroU64);
+
+/// A time of more than nothing, in seconds: `60`, `0.5`.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.filter(|time| *time > Duration::ZERO)
+        .ok_or_else(|| "write seconds, more than 0, such as 60 or 0.5".to_owned())
+}
 
 /// A number and what follows it.
 fn split(text: &str) -> Option<(u64, &str)> {
@@ -131,6 +139,15 @@ mod tests {
         ];
         for (text, expected) in table {
             assert_eq!(text.parse::<ByteRate>().ok().map(|rate| rate.0.get()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_more_than_nothing() {
+        assert_eq!(seconds("60"), Ok(Duration::from_secs(60)));
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        for text in ["0", "-1", "NaN", "inf", "1e300", "1s", ""] {
+            assert!(seconds(text).is_err(), "{text}");
         }
     }
 

@@ -113,9 +113,14 @@ impl ActiveClient {
             let since = Instant::now();
             let outcome = self.execute_here(call);
             self.placement.took_local(call.module, call.entry, since.elapsed());
-            // Where this machine cannot, the node can.
-            if let Ok(Some(outcome)) = outcome {
-                return Ok((outcome, CallPlace::Local));
+            match outcome {
+                Ok(Some(outcome)) => return Ok((outcome, CallPlace::Local)),
+                Ok(None) => {}
+                // Where this machine cannot, the node can.
+                Err(error @ (ActiveError::Machine { .. } | ActiveError::Memory(_))) => {
+                    tracing::info!("entry {} is executed at the node: {error}", call.entry);
+                }
+                Err(error) => return Err(error),
             }
         }
         let since = Instant::now();
@@ -302,7 +307,9 @@ impl ActiveClient {
     fn abandon_here(&mut self, of: &RemoteRegion) {
         if let Some(local) = &mut self.local {
             local.executor.abandon(local.token);
-            local.regions.remove(&of.handle);
+            if let Some(here) = local.regions.remove(&of.handle) {
+                local.executor.forget_region(here.region.number());
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::print_line;
 use super::value::{ArgValue, ShowAs, joined};
 use crate::Outcome;
+use crate::quantity::seconds;
 use clap::Args;
 use outboard_active::protocol::{EntrySummary, KillTarget, ModuleSummary};
 use outboard_active::{
@@ -21,6 +22,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long an execution is waited for, unless something else is said.
 const LIMIT_DEFAULT: &str = "60";
+/// What `outboard active kill` takes.
+const NO_NUMBER: &str = "write a number of the list that `outboard active kill` without one shows";
 
 /// Which node.
 #[derive(Debug, Args)]
@@ -60,8 +63,8 @@ pub(crate) struct ExecArgs {
     #[arg(long, value_name = "NAME")]
     region: String,
     /// Seconds that the execution may take; the node may allow less.
-    #[arg(long, value_name = "SECONDS", default_value = LIMIT_DEFAULT)]
-    limit: f64,
+    #[arg(long, value_name = "SECONDS", default_value = LIMIT_DEFAULT, value_parser = seconds)]
+    limit: Duration,
     /// Where to execute: entries that only read may run here, on pages read from the node.
     #[arg(long = "where", value_enum, default_value_t)]
     place: PlaceWord,
@@ -121,6 +124,7 @@ pub(crate) struct DropArgs {
   outboard active kill 17 --node n01")]
 pub(crate) struct KillArgs {
     /// Its number in the list.
+    #[arg(value_parser = |text: &str| text.parse::<u64>().map_err(|_| NO_NUMBER))]
     execution: Option<u64>,
     #[command(flatten)]
     at: AtNode,
@@ -192,7 +196,15 @@ fn find(client: &mut ActiveClient, word: &str) -> Fallible<ModuleHash> {
         (Ok(hash), _) => Ok(hash),
         // The node's of that name comes first: it may be another one.
         (Err(_), Some(own)) => Ok(named(client, word)?.unwrap_or(own)),
-        (Err(_), None) => loaded(client, word),
+        (Err(_), None) => {
+            let none = || {
+                format!(
+                    "{word}: there is no such file, this program brings no module of that name \
+                     (see `outboard active modules`), and none of that name is loaded"
+                )
+            };
+            Ok(named(client, word)?.ok_or_else(none)?)
+        }
     }
 }
 
@@ -213,7 +225,7 @@ fn loaded(client: &mut ActiveClient, word: &str) -> Fallible<ModuleHash> {
     if let Ok(hash) = word.parse() {
         return Ok(hash);
     }
-    let none = || format!("{word}: there is no such file, and no module of that name is loaded");
+    let none = || format!("{word}: no module of that name is loaded: see `outboard active list`");
     Ok(named(client, word)?.ok_or_else(none)?)
 }
 
@@ -244,14 +256,12 @@ pub(crate) fn load(args: &LoadArgs) -> Outcome {
 }
 
 pub(crate) fn exec(args: &ExecArgs) -> Outcome {
-    let limit = Duration::try_from_secs_f64(args.limit)
-        .map_err(|_| format!("--limit {}: write seconds, such as 0.5", args.limit))?;
-    let mut client = args.at.connect(limit.saturating_add(PATIENCE))?;
+    let mut client = args.at.connect(args.limit.saturating_add(PATIENCE))?;
     let module = find(&mut client, &args.module)?;
     let region = client.attach(&args.region)?;
     let values = joined(&args.args);
     let mut call = ActiveCall::new(&region, module, &args.entry, &values);
-    call.limit = Some(limit);
+    call.limit = Some(args.limit);
     let since = Instant::now();
     let (executed, place) = client.execute_at(&call, args.place.into())?;
     let place = if place == CallPlace::Local { "local" } else { "remote" };
