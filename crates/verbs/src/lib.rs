@@ -33,12 +33,13 @@
 //! ```
 //!
 //! Modules in reading order: [`context`], [`pd`], [`mr`], [`qp`] with [`state`] and [`ended`],
-//! [`cq`] with `poll_interval` and `yielding`, [`srq`], [`channel`], [`event`], [`cm`], [`tap`],
+//! [`cq`] with `poll_interval`, `yielding` and `away`, [`srq`], [`channel`], [`event`], [`cm`], [`tap`],
 //! `engine`, `signal`, [`error`].
 
 // `--cfg loom` builds the models of `engine/role`.
 #![allow(unexpected_cfgs)]
 
+mod away;
 pub mod channel;
 pub mod cm;
 pub mod context;

@@ -3,19 +3,19 @@
 //! waits for this very processor. It does not keep yielding to a thread that computes: a thread
 //! that keeps the processor for long does not bring that completion.
 
+use crate::away::Away;
 use crate::signal::lock;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A thread that only polls gives the processor back sooner than this.
 const KEPT: Duration = Duration::from_millis(1);
-/// How long a thread keeps its processor after another has kept it.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Yielding {
-    not_before: Mutex<Option<Instant>>,
+    /// For how long the thread keeps its processor after another has kept it.
+    away: Mutex<Away>,
 }
 
 impl Yielding {
@@ -27,18 +27,21 @@ impl Yielding {
 
     /// False for a while after another thread has kept the processor for long.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        lock(&self.not_before).is_none_or(|at| at <= now)
+        !lock(&self.away).lasts(now)
     }
 
     /// The thread has its processor back.
     fn note(&self, gone: Instant, back: Instant) {
-        *lock(&self.not_before) = (back - gone >= KEPT).then(|| back + PAUSE);
+        if back - gone >= KEPT {
+            lock(&self.away).begin(back);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::away::AWAY_MIN;
 
     #[test]
     fn a_processor_that_comes_back_soon_is_given_up_again() {
@@ -52,7 +55,7 @@ mod tests {
     fn a_processor_that_comes_back_late_is_kept_for_a_while() {
         let (yielding, now) = (Yielding::default(), Instant::now());
         yielding.note(now, now + KEPT);
-        assert!(!yielding.is_due(now + PAUSE));
-        assert!(yielding.is_due(now + KEPT + PAUSE));
+        assert!(!yielding.is_due(now + KEPT));
+        assert!(yielding.is_due(now + KEPT + AWAY_MIN));
     }
 }

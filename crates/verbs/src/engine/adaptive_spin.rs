@@ -5,6 +5,7 @@
 //! The engine's background thread has one; so have loops that wait by themselves.
 
 use super::sockio;
+use crate::away::Away;
 use std::time::{Duration, Instant};
 
 /// How long it spins: about as long as going to sleep and waking up take.
@@ -19,20 +20,13 @@ const STREAK: u32 = 4;
 const INTERRUPTION: Duration = Duration::from_micros(500);
 /// How old the count of what the scheduler has done may be that an interruption is judged by.
 const COUNT_AGE: Duration = Duration::from_millis(1);
-/// How long a thread does not spin after an interruption by another thread: a lone one costs
-/// little; each one that follows soon doubles the pause, because a thread that computes is there.
-const AWAY_MIN: Duration = Duration::from_millis(8);
-const AWAY_MAX: Duration = Duration::from_secs(1);
-/// An interruption follows soon when it comes within so many pauses' lengths of the last one.
-const SOON: u32 = 4;
 
 /// The record of the last sleeps and windows of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct AdaptiveSpin {
     looking: bool,
     streak: u32,
-    /// The last pause: how long, and its end.
-    away: Option<(Duration, Instant)>,
+    away: Away,
     /// How often the scheduler had taken the processor from this thread, and when that was counted.
     preempted: Option<(u64, Instant)>,
 }
@@ -49,7 +43,7 @@ impl AdaptiveSpin {
 
     /// A sleep is over.
     pub fn slept(&mut self, length: Duration, now: Instant) {
-        if self.away.is_some_and(|(_, until)| now < until) {
+        if self.away.lasts(now) {
             return;
         }
         self.streak = if length < SHORT_SLEEP { self.streak + 1 } else { 0 };
@@ -76,8 +70,7 @@ impl AdaptiveSpin {
         }
         if self.is_preempted(now, longest, count) {
             (self.looking, self.streak) = (false, 0);
-            let pause = self.next_pause(now);
-            self.away = Some((pause, now + pause));
+            self.away.begin(now);
         }
     }
 
@@ -98,18 +91,12 @@ impl AdaptiveSpin {
         // Without a count the worse is assumed.
         is_long && before.is_none_or(|(count, _)| now_count != Some(count))
     }
-
-    fn next_pause(&self, now: Instant) -> Duration {
-        match self.away {
-            Some((last, until)) if now < until + last * SOON => (last * 2).min(AWAY_MAX),
-            _ => AWAY_MIN,
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::away::AWAY_MIN;
 
     fn spin(now: Instant) -> AdaptiveSpin {
         let mut spin = AdaptiveSpin::default();
@@ -179,22 +166,6 @@ mod tests {
         preempted(&mut spin, true, now, INTERRUPTION);
         assert!(!spin.is_looking());
         assert!(!looks_again(&spin, now));
-        assert!(looks_again(&spin, now + AWAY_MIN));
-    }
-
-    #[test]
-    fn interruptions_that_go_on_keep_it_away_for_longer_and_lone_ones_do_not() {
-        let mut now = Instant::now();
-        let mut spin = spin(now);
-        for doublings in 0..10 {
-            let pause = AWAY_MAX.min(AWAY_MIN * (1 << doublings));
-            preempted(&mut spin, false, now, INTERRUPTION);
-            assert!(!looks_again(&spin, now + pause - Duration::from_nanos(1)), "{doublings}");
-            assert!(looks_again(&spin, now + pause), "{doublings}");
-            now += pause;
-        }
-        now += AWAY_MAX * SOON;
-        preempted(&mut spin, false, now, INTERRUPTION);
         assert!(looks_again(&spin, now + AWAY_MIN));
     }
 }
