@@ -165,8 +165,9 @@ impl ActiveTable {
     pub(super) fn check(&self) -> Result<Needs, TableError> {
         let regions = self.regions().map_err(TableError::new)?;
         if regions.is_empty() {
-            return Err(TableError::new(
-                "no regions: name at least one, as in [active.regions.kv] with size = \"64MiB\"",
+            return Err(TableError::incomplete(
+                "no regions: name at least one, by --region kv=64MiB, or in the configuration as \
+                 [active.regions.kv] with size = \"64MiB\"",
             ));
         }
         self.limits().map_err(TableError::new)?;

@@ -80,7 +80,7 @@ pub(super) fn parse(text: &str, known: &[ServiceSpec]) -> Result<NodeConfig, Fil
             .map_err(|(own, message)| FileFault { at: own.unwrap_or(at), message })?;
         config.tables.insert(name, toml::Value::deserialize(ValueDeserializer::from(value))?);
     }
-    config.check(known).map_err(|error| {
+    config.check_file(known).map_err(|error| {
         let place = places.iter().find(|(word, _)| Some(word.as_str()) == error.key());
         FileFault { at: place.map_or(0, |(_, span)| span.start), message: error.to_string() }
     })?;
@@ -99,6 +99,10 @@ fn check_table(
         return Ok(());
     };
     words.remove(TABLE_SLOTS);
-    let checked = (spec.check)(ServiceTable::of_file(value));
-    checked.map(drop).map_err(|fault| (fault.at(), format!("the table [{name}]: {fault}")))
+    match (spec.check)(ServiceTable::of_file(value)) {
+        Err(fault) if !fault.is_incomplete() => {
+            Err((fault.at(), format!("the table [{name}]: {fault}")))
+        }
+        _ => Ok(()),
+    }
 }

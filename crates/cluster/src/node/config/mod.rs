@@ -229,29 +229,44 @@ impl NodeConfig {
         &self,
         known: &[ServiceSpec],
     ) -> Result<BTreeMap<String, Needs>, ConfigError> {
+        self.check_file(known)?;
+        let served = self.served(known);
+        let needs = known.iter().map(|spec| {
+            let needs = match self.table_needs(spec) {
+                Err(fault) if served.iter().any(|name| name == spec.name) => {
+                    return Err(refused(spec.name, &fault));
+                }
+                needs => needs.unwrap_or_default(),
+            };
+            Ok((spec.name.to_owned(), needs))
+        });
+        needs.collect()
+    }
+
+    /// As [`Self::check`], of a file to which flags may add what services need.
+    fn check_file(&self, known: &[ServiceSpec]) -> Result<(), ConfigError> {
         self.check_settings(known)?;
         self.check_policy(known)?;
-        let mut needs = BTreeMap::new();
         for (word, value) in &self.tables {
             let spec = known.iter().find(|spec| spec.name == word);
             let Some(spec) = spec.filter(|_| value.is_table()) else {
                 return Err(ConfigError::Unknown { word: word.clone(), known: names(known) });
             };
-            let refused = |fault: TableError| ConfigError::Table {
-                service: word.clone(),
-                message: fault.to_string(),
-            };
             self.table_slots(word)?;
-            let table = ServiceTable::merged(own_words(value.clone()));
-            needs.insert(word.clone(), (spec.check)(table).map_err(refused)?);
-        }
-        for spec in known {
-            if !needs.contains_key(spec.name) {
-                let own = (spec.check)(ServiceTable::merged(toml::Table::new().into()));
-                needs.insert(spec.name.to_owned(), own.unwrap_or_default());
+            if let Err(fault) = self.table_needs(spec)
+                && !fault.is_incomplete()
+            {
+                return Err(refused(word, &fault));
             }
         }
-        Ok(needs)
+        Ok(())
+    }
+
+    /// What a service needs, by its table or without one.
+    fn table_needs(&self, spec: &ServiceSpec) -> Result<Needs, TableError> {
+        let table = self.tables.get(spec.name).cloned();
+        let table = table.unwrap_or_else(|| toml::Table::new().into());
+        (spec.check)(ServiceTable::merged(own_words(table)))
     }
 
     fn check_settings(&self, known: &[ServiceSpec]) -> Result<(), ConfigError> {
@@ -359,6 +374,10 @@ impl NodeConfig {
 
 fn names(known: &[ServiceSpec]) -> String {
     known.iter().map(|spec| spec.name).collect::<Vec<_>>().join(", ")
+}
+
+fn refused(service: &str, fault: &TableError) -> ConfigError {
+    ConfigError::Table { service: service.to_owned(), message: fault.to_string() }
 }
 
 /// A service's table without the words that are the node's.

@@ -69,13 +69,25 @@ enum TableSource<'a> {
 pub struct TableError {
     message: String,
     span: Option<Range<usize>>,
+    /// Flags may add what is missing.
+    is_incomplete: bool,
 }
 
 impl TableError {
     /// A fault of the table as a whole.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), span: None }
+        Self { message: message.into(), span: None, is_incomplete: false }
+    }
+
+    /// The table lacks something without which the service does not start. Flags may name it.
+    #[must_use]
+    pub fn incomplete(message: impl Into<String>) -> Self {
+        Self { is_incomplete: true, ..Self::new(message) }
+    }
+
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.is_incomplete
     }
 
     /// Where in the file.
@@ -105,6 +117,7 @@ impl<'a> ServiceTable<'a> {
         read.map_err(|error| TableError {
             message: error.message().trim().replace('\n', "; "),
             span: error.span(),
+            is_incomplete: false,
         })
     }
 }

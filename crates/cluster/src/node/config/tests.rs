@@ -15,6 +15,9 @@ fn check(table: ServiceTable<'_>) -> Result<Needs, TableError> {
     if own.x.len() > 2 {
         return Err(TableError::new("x has at most two numbers"));
     }
+    if own.x == [0] {
+        return Err(TableError::incomplete("x has only a 0"));
+    }
     Ok(Needs { directories: own.place.into_iter().collect(), ..Needs::default() })
 }
 
@@ -49,6 +52,17 @@ fn nothing_is_served_but_what_is_named_or_a_default() {
     assert_eq!(parse("").served(&known()), ["a"]);
     assert_eq!(parse("serve = []").served(&known()), [""; 0]);
     assert_eq!(parse("serve = [\"b\"]").served(&known()), ["b"]);
+}
+
+#[test]
+fn what_a_file_leaves_out_flags_may_add_before_the_service_is_served() {
+    let file = parse("[b]\nx = [0]");
+    assert!(file.check(&known()).is_ok(), "it is not served");
+    let served = NodeConfig { serve: Some(vec!["b".into()]), ..file };
+    let refused = served.check(&known()).expect_err("incomplete").to_string();
+    assert_eq!(refused, "the table [b]: x has only a 0");
+    let flags = parse("[b]\nx = [1]");
+    assert!(served.overridden_by(flags).check(&known()).is_ok());
 }
 
 #[test]
