@@ -37,11 +37,13 @@ pub(super) struct Gate {
     state: AtomicU32,
     /// Writes that wait because it is closed.
     waiting: AtomicU32,
+    /// Threads that sleep until it is open.
+    sleeping: AtomicU32,
 }
 
 impl Gate {
     pub(super) fn new() -> Self {
-        Self { state: AtomicU32::new(0), waiting: AtomicU32::new(0) }
+        Self { state: AtomicU32::new(0), waiting: AtomicU32::new(0), sleeping: AtomicU32::new(0) }
     }
 
     /// Counts a write; waits while the gate is closed. [`Self::leave`] follows.
@@ -58,7 +60,7 @@ impl Gate {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         loop {
             self.leave();
-            self.wait(|state| state & CLOSED == 0);
+            self.wait_until_open();
             if self.state.fetch_add(1, Ordering::Acquire) & CLOSED == 0 {
                 break;
             }
@@ -75,9 +77,9 @@ impl Gate {
     pub(super) fn close(&self) {
         self.let_waiting_go_first();
         while self.state.fetch_or(CLOSED, Ordering::Acquire) & CLOSED != 0 {
-            self.wait(|state| state & CLOSED == 0);
+            self.wait_until_open();
         }
-        self.wait(|state| state & !CLOSED == 0);
+        self.wait_for_writes();
     }
 
     /// Else threads that close it again and again could keep a peer's write out for ever. Does not
@@ -95,12 +97,16 @@ impl Gate {
     }
 
     pub(super) fn open(&self) {
-        self.state.fetch_and(!CLOSED, Ordering::Release);
+        self.state.fetch_and(!CLOSED, Ordering::SeqCst);
+        if self.sleeping.load(Ordering::SeqCst) != 0 {
+            sleep::wake_all(&self.state);
+        }
     }
 
-    fn wait(&self, is_over: impl Fn(u32) -> bool) {
+    /// Writes under way are copies: they end soon.
+    fn wait_for_writes(&self) {
         let mut spins = 0_u32;
-        while !is_over(self.state.load(Ordering::Acquire)) {
+        while self.state.load(Ordering::Acquire) & !CLOSED != 0 {
             spins += 1;
             if spins < SPINS {
                 spin_loop();
@@ -108,6 +114,26 @@ impl Gate {
                 yield_now();
             }
         }
+    }
+
+    /// Sleeps: who has closed it may be a thread of lower priority, which runs only then.
+    fn wait_until_open(&self) {
+        let is_open = |state: u32| state & CLOSED == 0;
+        for _ in 0..SPINS {
+            if is_open(self.state.load(Ordering::Acquire)) {
+                return;
+            }
+            spin_loop();
+        }
+        self.sleeping.fetch_add(1, Ordering::SeqCst);
+        loop {
+            let state = self.state.load(Ordering::SeqCst);
+            if is_open(state) {
+                break;
+            }
+            sleep::while_unchanged(&self.state, state);
+        }
+        self.sleeping.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -227,5 +253,7 @@ impl SharedRegion {
     }
 }
 
+#[cfg_attr(all(loom, test), path = "gate/yielding.rs")]
+mod sleep;
 #[cfg(test)]
 mod tests;

@@ -183,8 +183,8 @@ pub enum Outcome {
     Timeout(String),
     /// It was killed.
     Killed,
-    /// The region changed while it ran, and again; the third time it had the region for itself, for
-    /// a millisecond, which was not enough.
+    /// The region changed each time that it ran; then others were kept out for as long as they may
+    /// be, which was not enough.
     Conflict,
     /// The tenant has as much under way as it may have.
     Busy(String),
@@ -196,9 +196,9 @@ pub enum Outcome {
     Machine(String),
 }
 
-const CONFLICT: &str = "others changed the region while it ran, twice, and the millisecond for \
-    which it then had the region for itself was too short; nothing has changed: try again when \
-    less is written, or let it do less at a time";
+const CONFLICT: &str = "others changed the region each time that it ran, and the time for which \
+    they are then kept out was too short (10 ms for executions, 1 ms for peers' writes); nothing \
+    has changed: try again when less is written, or let it do less at a time";
 const UNKNOWN: &str = "it is not known whether it was executed: the node did not answer in time, or \
     has lost what it knew of it; look at the region before trying again";
 

@@ -4,16 +4,18 @@ use super::outcome_of;
 use super::request::{Outcome, Request};
 use crate::engine::{Budget, Instance};
 use crate::instance::WarmInstance;
-use crate::region::{CommitError, RegionWriter};
+use crate::region::{CommitError, Conflict, RegionWriter};
 use crate::stop::Stop;
 use outboard_mem::ClosedGate;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// After so many conflicts an execution runs while everything else waits.
+/// After so many conflicts an execution runs while no other one commits.
 const CONFLICTS_MAX: u64 = 2;
-/// How long an execution may run while everything else waits.
-const ALONE_MAX: Duration = Duration::from_millis(1);
+/// How long an execution may run while other executions wait with their commits, and while peers'
+/// writes wait, too.
+const ALONE_MAX: Duration = Duration::from_millis(10);
+const PEERS_WAIT_MAX: Duration = Duration::from_millis(1);
 
 /// What came of running a request.
 pub(super) enum Attempt {
@@ -46,10 +48,34 @@ impl Usage {
 /// What one run came to.
 enum Run {
     Done { seq: u64 },
-    Conflict,
+    Conflict(Conflict),
     Ended(Outcome),
     OutOfFuel,
     Locked,
+}
+
+/// Whom an execution keeps out while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Alone {
+    /// Nobody.
+    No,
+    /// Other executions that commit.
+    Executions,
+    /// These, and peers that write.
+    Peers,
+}
+
+impl Alone {
+    /// Whom the next run keeps out, after so many conflicts, the last with these; `None`: it was
+    /// with somebody who had been kept out, which no execution can be.
+    fn next(self, conflicts: u64, with: Conflict) -> Option<Self> {
+        match (self, with) {
+            (Self::No, _) if conflicts < CONFLICTS_MAX => Some(Self::No),
+            (Self::No, Conflict::Execution) => Some(Self::Executions),
+            (Self::No | Self::Executions, Conflict::Peer) => Some(Self::Peers),
+            (Self::Executions, Conflict::Execution) | (Self::Peers, _) => None,
+        }
+    }
 }
 
 /// Runs a request as often as it takes. With fuel nothing here waits; with time it may, and all
@@ -60,25 +86,28 @@ pub(super) fn attempt<I: Instance>(
     budget: &Budget,
     result: &mut Vec<u8>,
 ) -> Attempt {
-    let (mut conflicts, mut used) = (0, Usage::default());
+    let (mut conflicts, mut used, mut alone) = (0, Usage::default(), Alone::No);
     let begun = matches!(budget, Budget::Time(..)).then(Instant::now);
     loop {
         result.clear();
         let left = left_of(budget, begun);
         let budget = left.as_ref().unwrap_or(budget);
-        let is_alone = conflicts >= CONFLICTS_MAX;
-        let run = if is_alone {
-            run_alone(instance, request, budget, result)
-        } else {
-            run_beside(instance, request, budget, result)
+        let run = match alone {
+            Alone::No => run_beside(instance, request, budget, result),
+            alone => run_alone(instance, request, (budget, alone), result),
         };
         used.add(instance, budget);
         let outcome = match run {
             Run::Done { seq } => Outcome::Done { result: std::mem::take(result), seq },
-            Run::Conflict if is_alone => Outcome::Conflict,
-            Run::Conflict => {
+            Run::Conflict(with) => {
                 conflicts += 1;
-                continue;
+                match alone.next(conflicts, with) {
+                    Some(next) => {
+                        alone = next;
+                        continue;
+                    }
+                    None => Outcome::Conflict,
+                }
             }
             Run::Ended(outcome) => outcome,
             Run::OutOfFuel => return Attempt::OutOfFuel,
@@ -110,12 +139,16 @@ fn run_beside<I: Instance>(
     let since = region.begin();
     if let Some(run) = called(instance, request, budget, result) {
         // What it did may come from a state that never was.
-        return if region.is_unchanged(since) || is_final(&run) { run } else { Run::Conflict };
+        return if region.is_unchanged(since) || is_final(&run) {
+            run
+        } else {
+            Run::Conflict(Conflict::Execution)
+        };
     }
     if instance.execution().is_clean() {
         return match region.is_unchanged(since) {
             true => Run::Done { seq: region.seq() },
-            false => Run::Conflict,
+            false => Run::Conflict(Conflict::Execution),
         };
     }
     let writer = match budget {
@@ -128,30 +161,33 @@ fn run_beside<I: Instance>(
     }
 }
 
-/// Runs it while nothing else is committed, and peers' writes wait.
+/// Runs it while nothing else is committed. Peers' writes wait as well only if they were in its
+/// way: they change no version, and words that matter are compared at the commit.
 fn run_alone<I: Instance>(
     instance: &mut WarmInstance<I>,
     request: &Request,
-    budget: &Budget,
+    (budget, alone): (&Budget, Alone),
     result: &mut Vec<u8>,
 ) -> Run {
     let region = &request.region;
-    let (writer, budget) = match budget {
+    let (writer, budget, is_cut) = match budget {
         Budget::Fuel(_) => match region.try_writer() {
-            Some(writer) => (writer, budget.clone()),
+            Some(writer) => (writer, budget.clone(), false),
             None => return Run::Locked,
         },
-        Budget::Time(limit, kill) => {
-            (region.writer(), Budget::Time(ALONE_MAX.min(*limit), Arc::clone(kill)))
+        Budget::Time(left, kill) => {
+            let most = if alone == Alone::Peers { PEERS_WAIT_MAX } else { ALONE_MAX };
+            let budget = Budget::Time(most.min(*left), Arc::clone(kill));
+            (region.writer(), budget, most < *left)
         }
     };
-    let closed = region.memory().close_gate();
+    let closed = (alone == Alone::Peers).then(|| region.memory().close_gate());
     let since = region.begin();
     match called(instance, request, &budget, result) {
-        Some(Run::Ended(Outcome::Timeout(_))) => Run::Ended(Outcome::Conflict),
+        Some(Run::Ended(Outcome::Timeout(_))) if is_cut => Run::Ended(Outcome::Conflict),
         Some(run) => run,
         None if instance.execution().is_clean() => Run::Done { seq: region.seq() },
-        None => commit(instance, writer, request, (since, Some(&closed)), result),
+        None => commit(instance, writer, request, (since, closed.as_ref()), result),
     }
 }
 
@@ -188,8 +224,30 @@ fn commit<I: Instance>(
     let answer = request.id.map(|id| (id, result));
     match writer.commit(instance.execution(), since, answer, closed) {
         Ok(seq) => Run::Done { seq },
-        Err(CommitError::Conflict(_)) => Run::Conflict,
+        Err(CommitError::Conflict(with)) => Run::Conflict(with),
         Err(error @ CommitError::Answer { .. }) => Run::Ended(Outcome::Refused(error.to_string())),
         Err(CommitError::Memory(error)) => Run::Ended(Outcome::Machine(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_those_who_were_in_the_way_are_kept_out() {
+        let table = [
+            (Alone::No, 1, Conflict::Execution, Some(Alone::No)),
+            (Alone::No, 1, Conflict::Peer, Some(Alone::No)),
+            (Alone::No, 2, Conflict::Execution, Some(Alone::Executions)),
+            (Alone::No, 2, Conflict::Peer, Some(Alone::Peers)),
+            (Alone::Executions, 3, Conflict::Peer, Some(Alone::Peers)),
+            (Alone::Executions, 3, Conflict::Execution, None),
+            (Alone::Peers, 4, Conflict::Peer, None),
+            (Alone::Peers, 3, Conflict::Execution, None),
+        ];
+        for (alone, conflicts, with, expected) in table {
+            assert_eq!(alone.next(conflicts, with), expected, "{alone:?} {conflicts} {with:?}");
+        }
     }
 }
