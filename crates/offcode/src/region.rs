@@ -5,9 +5,14 @@
 //! change no version: words for which that matters are named by the module, and compared here
 //! while the region's gate keeps the network card's own writes out.
 
+mod copying;
+
+pub use copying::{COPY_PAGE, RegionCopying};
+
 use crate::host::Execution;
 use crate::journal::{Earlier, JournalError, RegionJournal, RequestId};
 use crate::write_set::WrittenLine;
+use copying::ChangedPages;
 use outboard_mem::{ClosedGate, MemError, SharedRegion, Space};
 use std::hint;
 use std::os::fd::OwnedFd;
@@ -57,6 +62,7 @@ pub struct ActiveRegion {
     version: AtomicU64,
     seq: AtomicU64,
     journal: Mutex<RegionJournal>,
+    changed: ChangedPages,
 }
 
 /// Bytes of a region's head.
@@ -126,7 +132,8 @@ impl ActiveRegion {
         let (seq, journal) = (AtomicU64::new(journal.seq()), Mutex::new(journal));
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let (head, version) = (SharedRegion::zeroed(HEAD_LEN)?, AtomicU64::new(0));
-        Ok(Self { name, memory, write_max, number, head, version, seq, journal })
+        let changed = ChangedPages::default();
+        Ok(Self { name, memory, write_max, number, head, version, seq, journal, changed })
     }
 
     /// Its name.
@@ -288,6 +295,7 @@ impl RegionWriter<'_> {
             }
         }
         let seq = self.journal.commit_writes(execution.writes(), answer)?;
+        region.changed.note(execution.lines());
         region.seq.store(seq, Ordering::Release);
         region.version.store(since + 1, Ordering::Relaxed);
         region.head.store_u64(0, since + 1)?;

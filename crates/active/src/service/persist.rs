@@ -5,6 +5,7 @@
 //! a region is copied are in the copy or not, each byte by itself.
 
 use outboard_offcode::ActiveRegion;
+use outboard_offcode::region::COPY_PAGE;
 use outboard_unix::staged::{StagedFile, directory_of, sync_directory_of};
 use outboard_verbs::{MemError, SharedRegion};
 use rustix::fs::{SeekFrom, seek};
@@ -18,6 +19,10 @@ use std::sync::{Mutex, PoisonError};
 
 /// Bytes that are copied at a time.
 const COPY_LEN: usize = 1 << 20;
+/// Pages that are copied while commits wait, about.
+const FEW_PAGES: usize = 256;
+/// How often changed pages are copied until they are few.
+const ROUNDS_MAX: u32 = 8;
 
 /// Why a region was not read from its file, or not written to it.
 #[derive(Debug, thiserror::Error)]
@@ -118,12 +123,13 @@ impl RegionFile {
     }
 }
 
-/// What was ever written of a region, as of one commit: commits wait meanwhile, the loop does not.
+/// What was ever written of a region, as of one commit: parts in order. Commits wait only while the
+/// last pages are copied, the loop never does.
 fn copy(region: &ActiveRegion) -> Result<Vec<(u64, Vec<u8>)>, PersistError> {
     let memory = region.memory();
     let file = File::from(memory.descriptor()?);
+    let copying = region.begin_copy();
     let mut copied = Vec::new();
-    let _writer = region.writer();
     for_data(&file, memory.len() as u64, |at, len| {
         let mut bytes = vec![0; len];
         file.read_exact_at(&mut bytes, at)?;
@@ -131,7 +137,39 @@ fn copy(region: &ActiveRegion) -> Result<Vec<(u64, Vec<u8>)>, PersistError> {
         Ok(())
     })
     .map_err(PersistError::descriptor)?;
+    for _ in 0..ROUNDS_MAX {
+        let pages = copying.changed();
+        let are_few = pages.len() <= FEW_PAGES;
+        copy_again(&mut copied, &file, pages).map_err(PersistError::descriptor)?;
+        if are_few {
+            break;
+        }
+    }
+    let (writer, pages) = copying.finish();
+    copy_again(&mut copied, &file, pages).map_err(PersistError::descriptor)?;
+    drop(writer);
     Ok(copied)
+}
+
+/// Copies pages that have changed: into the part that they are in, or as one of their own.
+fn copy_again(copied: &mut Vec<(u64, Vec<u8>)>, file: &File, pages: Vec<u64>) -> io::Result<()> {
+    for at in pages {
+        let next = copied.partition_point(|(begin, _)| *begin <= at);
+        let part = next.checked_sub(1).map(|part| &mut copied[part]);
+        let place = part.and_then(|(begin, bytes)| {
+            let within = usize::try_from(at - *begin).ok()?;
+            bytes.get_mut(within..within.checked_add(COPY_PAGE)?)
+        });
+        match place {
+            Some(place) => file.read_exact_at(place, at)?,
+            None => {
+                let mut bytes = vec![0; COPY_PAGE];
+                file.read_exact_at(&mut bytes, at)?;
+                copied.insert(next, (at, bytes));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Calls `part` for all bytes of a file that are no holes, in parts.
@@ -161,4 +199,65 @@ fn for_data(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outboard_offcode::local::LocalRunner;
+    use outboard_offcode::{Outcome, Wasmtime};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    /// Adds one to words that are far apart.
+    const BOTH: &str = r#"(module
+        (import "env" "memory" (memory 1))
+        (import "ob" "add64" (func $add (param i64 i64) (result i64)))
+        (func (export "add") (result i64)
+            (drop (call $add (i64.const 8) (i64.const 1)))
+            (drop (call $add (i64.const 0x5000008) (i64.const 1)))
+            (drop (call $add (i64.const 0x7f00008) (i64.const 1)))
+            (i64.const 0)))"#;
+    const WORDS: [u64; 3] = [8, 0x500_0008, 0x7f0_0008];
+
+    fn word(copied: &[(u64, Vec<u8>)], at: u64) -> Option<u64> {
+        let (begin, bytes) = copied.iter().rfind(|(begin, _)| *begin <= at)?;
+        let within = usize::try_from(at - begin).ok()?;
+        Some(u64::from_le_bytes(*bytes.get(within..)?.first_chunk()?))
+    }
+
+    #[test]
+    fn a_copy_is_of_one_commit_while_commits_go_on() {
+        let engine = Wasmtime::new(None).expect("an engine");
+        let mut runner = LocalRunner::new(engine, 128 << 20).expect("a runner");
+        let info = runner.load("both", &wat::parse_str(BOTH).expect("legal")).expect("loaded");
+        // The second of the words is in a hole at first.
+        let memory = runner.region().memory().clone();
+        for at in (0..0x400_0000).chain(0x600_0000..128 << 20).step_by(4096) {
+            memory.store_u64(at, 1).expect("inside");
+        }
+        let (region, is_over) = (Arc::clone(runner.region()), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let added = runner.execute(info.hash, "add", b"");
+                    assert!(matches!(added, Outcome::Done { .. }), "{added:?}");
+                }
+            });
+            let seen: Vec<_> = (0..10)
+                .map(|_| {
+                    let copied = copy(&region).expect("copied");
+                    assert!(copied.is_sorted_by_key(|(at, _)| *at));
+                    WORDS.map(|at| word(&copied, at).unwrap_or_default())
+                })
+                .collect();
+            is_over.store(true, Ordering::Relaxed);
+            assert!(
+                seen.iter().all(|found| *found == [found[0]; 3]),
+                "not of one commit: {seen:?}"
+            );
+            assert!(seen.is_sorted() && seen[0] < seen[9], "{seen:?}");
+        });
+    }
 }
