@@ -249,10 +249,12 @@ fn a_node_that_ends_keeps_its_regions_in_their_files() {
 #[test]
 fn a_file_that_cannot_be_written_is_an_error_and_nothing_else() {
     let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("missing").join("kv");
-    let setup = RegionSetup { persist: Some(path), ..RegionSetup::new("kv", 1 << 20) };
+    let within = directory.path().join("within");
+    std::fs::create_dir(&within).expect("a directory");
+    let setup = RegionSetup { persist: Some(within.join("kv")), ..RegionSetup::new("kv", 1 << 20) };
     let stage = Stage::with(vec![setup], ActiveLimits::default());
     let (mut client, region, _) = ready(&stage);
+    std::fs::remove_dir_all(&within).expect("removed");
     let error = client.flush_region(&region).expect_err("no directory").to_string();
     assert!(error.contains("No such file"), "{error}");
     assert_eq!(region.read(&mut client, 0, 8).expect("read"), [0; 8]);

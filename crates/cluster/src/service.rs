@@ -117,7 +117,12 @@ pub trait Service {
 
     /// The node ends, and its peers have been told nothing: what must be kept is kept now. Some
     /// seconds later the process is killed.
-    fn ended(&mut self) {}
+    ///
+    /// # Errors
+    /// It was not kept: the node then says so, and fails.
+    fn ended(&mut self) -> Result<(), ServiceError> {
+        Ok(())
+    }
 
     /// What it does at present.
     fn report(&self) -> Self::Report;
@@ -148,8 +153,7 @@ fn serve<S: Service>(link: &ServiceLink, mut looping: ServiceLoop<S>) -> Result<
             looping.slept(before);
         }
     }
-    looping.ended();
-    Ok(())
+    looping.ended()
 }
 
 /// Takes what the supervisor brings; false when the node ends.
@@ -287,8 +291,11 @@ impl<S: Service> ServiceLoop<S> {
     }
 
     /// The node ends: the service keeps what it must.
-    pub fn ended(&mut self) {
-        self.service.ended();
+    ///
+    /// # Errors
+    /// It could not.
+    pub fn ended(&mut self) -> Result<(), ServiceError> {
+        self.service.ended()
     }
 
     /// Notes that the loop has slept since then.

@@ -5,6 +5,7 @@ use crate::{Outcome, log, parent};
 use clap::Args;
 use outboard_cluster::keys::{KeyPaths, KeysError};
 use outboard_cluster::node::{NodeConfig, Supervisor};
+use std::collections::HashSet;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -182,7 +183,10 @@ fn region(word: &str) -> Result<(String, toml::Table), String> {
     for part in parts {
         let file = part.strip_prefix("persist=").ok_or(explain)?;
         let file = std::path::absolute(file).map_err(|error| format!("{file}: {error}"))?;
-        table.insert("persist".into(), file.to_string_lossy().into_owned().into());
+        let file = file.to_string_lossy().into_owned().into();
+        if table.insert("persist".into(), file).is_some() {
+            return Err(format!("{word}: a region has one file"));
+        }
     }
     Ok((name.to_owned(), table))
 }
@@ -205,7 +209,13 @@ fn with_active(
     }
     let own = table.entry("regions").or_insert_with(|| toml::Table::new().into());
     if let Some(own) = own.as_table_mut() {
-        own.extend(regions.iter().map(|(name, table)| (name.clone(), table.clone().into())));
+        let mut named = HashSet::new();
+        for (name, table) in regions {
+            if !named.insert(name) {
+                return Err(format!("--region names {name} twice: name it once").into());
+            }
+            own.insert(name.clone(), table.clone().into());
+        }
     }
     Ok(config)
 }

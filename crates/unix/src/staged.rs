@@ -53,6 +53,20 @@ impl StagedFile {
         Err(ErrorKind::AlreadyExists.into())
     }
 
+    /// A new file under a hidden name that is only this caller's, who replaces what an earlier one
+    /// of its processes has left there.
+    ///
+    /// # Errors
+    /// As [`Self::create_in`].
+    pub fn create_as(hidden: PathBuf) -> io::Result<Self> {
+        match fs::remove_file(&hidden) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&hidden)?;
+        Ok(Self { file, hidden, is_named: false })
+    }
+
     /// The file, to be locked, or synced before it is named.
     #[must_use]
     pub fn file(&self) -> &File {

@@ -2,14 +2,18 @@
 
 use super::{ActiveClient, ActiveError};
 use outboard_offcode::ModuleHash;
+use outboard_unix::regular::read_regular;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Files beside a module that are looked at for what it imports, at most.
 const BESIDE_MAX: usize = 256;
+/// Bytes of a module's file, at most: no node takes as many.
+const MODULE_MAX: usize = 64 << 20;
 
 fn read(path: &Path) -> Result<Vec<u8>, ActiveError> {
-    fs::read(path).map_err(|source| ActiveError::File { path: path.to_owned(), source })
+    read_regular(path, MODULE_MAX)
+        .map_err(|source| ActiveError::File { path: path.to_owned(), source })
 }
 
 /// A file's name without what follows the first dot.

@@ -404,8 +404,8 @@ impl Service for ActiveService {
         }
     }
 
-    fn ended(&mut self) {
-        self.flush_all();
+    fn ended(&mut self) -> Result<(), ServiceError> {
+        self.flush_all()
     }
 
     fn report(&self) -> ActiveReport {

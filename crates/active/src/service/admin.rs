@@ -332,13 +332,18 @@ impl ActiveService {
     }
 
     /// Writes every region that has a file. The node ends.
-    pub(super) fn flush_all(&mut self) {
+    pub(super) fn flush_all(&mut self) -> Result<(), ServiceError> {
+        let mut failed = Ok(());
         for served in &self.regions {
             let Some(file) = &served.file else { continue };
             match file.write(&served.region) {
                 Ok(()) => tracing::info!(path = %file.path().display(), "flushed"),
-                Err(error) => eprintln!("outboard: region {}: {error}", served.setup.name),
+                Err(error) => {
+                    eprintln!("outboard: region {}: {error}", served.setup.name);
+                    failed = Err("a region is not in its file: see above".into());
+                }
             }
         }
+        failed
     }
 }

@@ -1,9 +1,10 @@
 //! Modules of a directory, which the operator gives to every identity: files that end in `.wasm`.
 
 use outboard_offcode::{LoadError, ModuleHash, ModuleStore, WasmEngine};
+use outboard_unix::regular::read_regular;
 use std::collections::HashSet;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Modules of a directory, at most.
@@ -21,7 +22,7 @@ pub fn load_directory<E: WasmEngine>(
 ) -> io::Result<HashSet<ModuleHash>> {
     let mut left = Vec::new();
     for path in paths(directory)? {
-        match read(&path, bytes_max) {
+        match read_regular(&path, bytes_max) {
             Ok(bytes) => left.push((path, bytes)),
             Err(error) => tracing::warn!(path = %path.display(), %error, "no module"),
         }
@@ -63,10 +64,4 @@ fn paths(directory: &Path) -> io::Result<Vec<PathBuf>> {
     paths.sort();
     paths.truncate(FILES_MAX);
     Ok(paths)
-}
-
-fn read(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    fs::File::open(path)?.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }

@@ -6,10 +6,12 @@
 
 use outboard_offcode::ActiveRegion;
 use outboard_offcode::region::COPY_PAGE;
-use outboard_unix::staged::{StagedFile, directory_of, sync_directory_of};
+use outboard_unix::regular::open_regular;
+use outboard_unix::staged::{StagedFile, sync_directory_of};
 use outboard_verbs::{MemError, SharedRegion};
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{FlockOperation, SeekFrom, flock, seek};
 use rustix::io::Errno;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -48,6 +50,14 @@ pub enum PersistError {
         /// The region's.
         len: usize,
     },
+    /// Somebody else has it.
+    #[error(
+        "{} is another region's, of this node or of another one: name another file", path.display()
+    )]
+    Taken {
+        /// The region's file.
+        path: PathBuf,
+    },
     /// The region's memory.
     #[error(transparent)]
     Memory(#[from] MemError),
@@ -60,17 +70,32 @@ impl PersistError {
     }
 }
 
-/// The file of a region.
+/// The file of a region, which no other region has: a lock says so, on a file beside it, because
+/// the file itself is replaced.
 #[derive(Debug)]
 pub(super) struct RegionFile {
     path: PathBuf,
+    _lock: Option<File>,
     /// One writes at a time, so that an older state never replaces a newer one.
     writing: Mutex<()>,
 }
 
 impl RegionFile {
-    pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, writing: Mutex::new(()) }
+    /// Takes the file, which need not be there.
+    pub(super) fn take(path: PathBuf) -> Result<Self, PersistError> {
+        let failed = |source| PersistError::File { path: path.clone(), source };
+        let lock = File::options().append(true).create(true).open(named(&path, "", ".lock"));
+        let lock = lock.map_err(failed)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { _lock: Some(lock), ..Self::unlocked(path) }),
+            Err(Errno::WOULDBLOCK) => Err(PersistError::Taken { path }),
+            Err(error) => Err(failed(error.into())),
+        }
+    }
+
+    /// The file of a region whose memory is there although its directory is not any more.
+    pub(super) fn unlocked(path: PathBuf) -> Self {
+        Self { path, _lock: None, writing: Mutex::new(()) }
     }
 
     fn failed(&self, source: io::Error) -> PersistError {
@@ -79,7 +104,7 @@ impl RegionFile {
 
     /// Copies the file, if there is one, into new memory.
     pub(super) fn load_into(&self, memory: &SharedRegion) -> Result<(), PersistError> {
-        let file = match File::open(&self.path) {
+        let file = match open_regular(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             opened => opened.map_err(|error| self.failed(error))?,
         };
@@ -106,7 +131,7 @@ impl RegionFile {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let copied = copy(region)?;
         let write = || -> io::Result<()> {
-            let staged = StagedFile::create_in(directory_of(&self.path))?;
+            let staged = StagedFile::create_as(named(&self.path, ".", ".flush"))?;
             staged.file().set_len(region.memory().len() as u64)?;
             for (at, bytes) in copied {
                 staged.file().write_all_at(&bytes, at)?;
@@ -121,6 +146,14 @@ impl RegionFile {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// A file beside another one, called like it.
+fn named(path: &Path, before: &str, behind: &str) -> PathBuf {
+    let mut name = OsString::from(before);
+    name.push(path.file_name().unwrap_or_default());
+    name.push(behind);
+    path.with_file_name(name)
 }
 
 /// What was ever written of a region, as of one commit: parts in order. Commits wait only while the

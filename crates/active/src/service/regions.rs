@@ -157,9 +157,10 @@ fn open(
     kept: &mut BTreeMap<String, OwnedFd>,
     keeper: &mut impl RegionKeeper,
 ) -> Result<ServedRegion, RegionError> {
-    let file = setup.persist.clone().map(|path| Arc::new(RegionFile::new(path)));
     let name = || setup.name.clone();
     let memory = kept.remove(&memory_name(&setup.name));
+    let file = setup.persist.clone().map(|path| file_of(path, memory.is_some())).transpose();
+    let file = file.map_err(|source| RegionError::Persist { name: name(), source })?.map(Arc::new);
     let journal = take_journal(kept, &setup.name);
     let of_journal = |source| RegionError::Journal { name: name(), source };
     if let (Some(memory), Some((incarnation, journal))) = (&memory, journal) {
@@ -185,6 +186,17 @@ fn open(
     keeper.keep(&memory_name(&setup.name), memory).map_err(of_keeper)?;
     keeper.keep(&journal_name(&setup.name, incarnation), journal).map_err(of_keeper)?;
     Ok(ServedRegion { setup, region: Arc::new(region), incarnation, file })
+}
+
+/// Takes a region's file. If the region's memory was kept, the service goes on without.
+fn file_of(path: PathBuf, is_kept: bool) -> Result<RegionFile, PersistError> {
+    match RegionFile::take(path.clone()) {
+        Err(error @ PersistError::File { .. }) if is_kept => {
+            tracing::error!("{error}: the region is served, and cannot be flushed");
+            Ok(RegionFile::unlocked(path))
+        }
+        taken => taken,
+    }
 }
 
 fn take_journal(kept: &mut BTreeMap<String, OwnedFd>, region: &str) -> Option<(u64, OwnedFd)> {

@@ -31,8 +31,9 @@ use outboard_offcode::store::StoreLimits;
 use outboard_secure::NodeId;
 use outboard_unix::staged::directory_of;
 use serde::Deserialize;
-use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Regions, at most: a supervisor keeps 64 memory files for a service, two for each region.
@@ -98,7 +99,11 @@ impl SizeText {
             Self::Text(text) => parse_size(text),
         };
         parsed.ok_or_else(|| {
-            format!("{self:?} is no size: write a number and KiB, MiB or GiB, as in \"64MiB\"")
+            let text = match self {
+                Self::Bytes(bytes) => bytes.to_string(),
+                Self::Text(text) => format!("{text:?}"),
+            };
+            format!("{text} is no size: write a number and KiB, MiB or GiB, as in \"64MiB\"")
         })
     }
 }
@@ -125,7 +130,17 @@ impl ActiveTable {
         let setup = |(name, table): (&String, &RegionTable)| {
             table.setup(name).map_err(|why| format!("region {name}: {why}"))
         };
-        self.regions.iter().map(setup).collect()
+        let setups: Vec<RegionSetup> = self.regions.iter().map(setup).collect::<Result<_, _>>()?;
+        let mut files = HashMap::new();
+        for RegionSetup { name, persist, .. } in &setups {
+            if let Some(path) = persist
+                && let Some(other) = files.insert(path, name)
+            {
+                let path = path.display();
+                return Err(format!("regions {other} and {name} have one file, {path}"));
+            }
+        }
+        Ok(setups)
     }
 
     pub(super) fn spin(&self) -> SpinMode {
@@ -143,6 +158,9 @@ impl ActiveTable {
         let running = self.executions.unwrap_or(default.background.running);
         if running == 0 {
             return Err("executions = 0 lets nothing run that takes long: at least 1".into());
+        }
+        if self.time_ms == Some(0) {
+            return Err("time_ms = 0 lets nothing run that takes long: at least 1".into());
         }
         Ok(ActiveLimits {
             store: StoreLimits {
@@ -171,6 +189,10 @@ impl ActiveTable {
             ));
         }
         self.limits().map_err(TableError::new)?;
+        if let Some(modules) = self.modules.as_deref().filter(|path| !path.is_dir()) {
+            let why = format!("modules = {}: there is no such directory", modules.display());
+            return Err(TableError::new(why));
+        }
         let files = regions.iter().filter_map(|region| region.persist.as_deref());
         let mut directories: Vec<PathBuf> = files.map(|file| directory_of(file).into()).collect();
         directories.sort();
@@ -197,17 +219,36 @@ impl RegionTable {
         if writes.is_some_and(|bytes| bytes > WRITES_MAX) {
             return Err(format!("writes: at most {} MiB", WRITES_MAX >> 20));
         }
-        if let Some(relative) = self.persist.as_ref().filter(|path| !path.is_absolute()) {
-            return Err(format!("persist = {}: write an absolute path", relative.display()));
-        }
+        let persist = self.persist.as_deref().map(|path| real_file(path, len)).transpose()?;
         let default = RegionSetup::new(name, len.next_multiple_of(PAGE));
         Ok(RegionSetup {
             write_max: writes.unwrap_or(default.write_max),
-            persist: self.persist.clone(),
+            persist,
             allow: self.allow.as_deref().map(identities).transpose()?,
             read: identities(&self.read)?,
             ..default
         })
+    }
+}
+
+/// The file behind a path, which may be a link: another one takes its place at each flush.
+fn real_file(path: &Path, region_len: usize) -> Result<PathBuf, String> {
+    let shown = path.display();
+    if !path.is_absolute() {
+        return Err(format!("persist = {shown}: write an absolute path"));
+    }
+    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    match fs::metadata(&real) {
+        Ok(found) if !found.is_file() => {
+            Err(format!("persist = {shown}: this is no regular file, and cannot be replaced"))
+        }
+        Ok(found) if found.len() > region_len.next_multiple_of(PAGE) as u64 => Err(format!(
+            "persist = {shown}: the file has {} bytes, the region {region_len}: give the region \
+             that size, or move the file away",
+            found.len()
+        )),
+        // What is not there is made.
+        _ => Ok(real),
     }
 }
 
@@ -266,7 +307,9 @@ mod tests {
         let mistakes = [
             (json!({ "size": 0 }), "size = 0"),
             (json!({ "size": "4GiB" }), "3 GiB"),
-            (json!({ "size": "lots" }), "is no size"),
+            (json!({ "size": "lots" }), "\"lots\" is no size"),
+            (json!({ "size": "1M", "persist": "/dev/null" }), "no regular file"),
+            (json!({ "size": "1M", "persist": "/" }), "no regular file"),
             (json!({ "size": [] }), "a size is a number"),
             (json!({ "size": 1, "persist": "kv" }), "absolute path"),
             (json!({ "size": 1, "allow": ["me"] }), "32 hexadecimal"),
@@ -277,14 +320,16 @@ mod tests {
             let found = region(value).expect_err("a mistake");
             assert!(found.contains(why), "{found}, not {why}");
         }
-        let one = json!({ "size": 1 });
+        let (one, filed) = (json!({ "size": 1 }), json!({ "size": 1, "persist": "/var/x/a" }));
         let many: serde_json::Map<_, _> =
             (0..33).map(|at| (format!("r{at}"), one.clone())).collect();
         let mistakes = [
             (json!({}), "no regions"),
             (json!({ "regions": many }), "at most 32"),
             (json!({ "regions": { "a/b": one } }), "letters, digits"),
-            (json!({ "executions": 0, "regions": { "a": one } }), "at least 1"),
+            (json!({ "executions": 0, "regions": { "a": one } }), "executions = 0"),
+            (json!({ "time_ms": 0, "regions": { "a": one } }), "time_ms = 0"),
+            (json!({ "regions": { "a": filed, "b": filed } }), "a and b have one file"),
         ];
         for (value, why) in mistakes {
             let found = table(value).expect_err("a mistake");

@@ -256,7 +256,7 @@ fn serve(
             Ok(Order::RevokeAll) => nodes.drain().for_each(|node| looping.shut_out(node)),
             Ok(Order::Report(sender)) => sender.send(looping.report()).expect("the test waits"),
             Ok(Order::End) => {
-                looping.ended();
+                looping.ended().expect("kept");
                 return port;
             }
             Ok(Order::Kill) | Err(mpsc::TryRecvError::Disconnected) => return port,

@@ -12,6 +12,7 @@ use outboard_verbs::Secured;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::io;
@@ -149,6 +150,11 @@ pub fn serve(name: &str, services: &[ServiceSpec]) -> ExitCode {
 impl ServiceLink {
     /// Takes the supervisor's socket away from standard input, so that no child gets it.
     fn on_stdin() -> io::Result<Self> {
+        // A signal to all of the node's processes is the supervisor's to obey: it ends its services
+        // in order. Programs that they start are signalled as ever.
+        for signal in [SIGTERM, SIGINT, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::default())?;
+        }
         let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
         let foreign = || io::Error::other("standard input is not a supervisor's socket");

@@ -19,6 +19,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::time::Instant;
 
 /// Why a node does not start, or does not go on.
@@ -52,6 +53,14 @@ pub enum NodeError {
     NotRoot {
         /// The service.
         service: String,
+    },
+    /// A service did not end in order with the node: what it had to keep may be lost.
+    #[error("service {service} did not end in order ({status}): see what it said before")]
+    ServiceFailed {
+        /// The service.
+        service: String,
+        /// How it ended.
+        status: ExitStatus,
     },
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}{}", listen_advice(source))]

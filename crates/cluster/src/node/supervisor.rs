@@ -24,6 +24,7 @@ use std::mem::{self, MaybeUninit};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -75,6 +76,8 @@ pub struct Supervisor {
     lists_waker: Waker,
     /// Since when it is ending.
     ending: Option<Instant>,
+    /// The first service that did not end in order with the node.
+    failed: Option<(String, ExitStatus)>,
 }
 
 impl Supervisor {
@@ -139,6 +142,7 @@ impl Supervisor {
             resting: None,
             lists_waker,
             ending: None,
+            failed: None,
         })
     }
 
@@ -157,7 +161,8 @@ impl Supervisor {
     /// Serves until SIGTERM or SIGINT, and ends in order; a second one ends at once.
     ///
     /// # Errors
-    /// [`NodeError::System`] when the kernel no longer tells what happens.
+    /// [`NodeError::System`] when the kernel no longer tells what happens;
+    /// [`NodeError::ServiceFailed`].
     pub fn run(mut self) -> Result<(), NodeError> {
         while !self.is_over() {
             self.keep_time(Instant::now());
@@ -171,7 +176,10 @@ impl Supervisor {
             askers.serve(&self.services, now, || self.describe(now));
             self.askers = askers;
         }
-        Ok(())
+        match self.failed {
+            Some((service, status)) => Err(NodeError::ServiceFailed { service, status }),
+            None => Ok(()),
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -363,11 +371,13 @@ impl Supervisor {
 
     fn reap(&mut self, now: Instant) {
         for service in &mut self.services {
-            if let Some(status) = service.reap(now)
-                && self.ending.is_none()
-            {
-                let name = service.name().as_str();
+            let Some(status) = service.reap(now) else { continue };
+            let name = service.name().as_str();
+            if self.ending.is_none() {
                 tracing::warn!("service {name} ended ({status}); starting it again");
+            } else if !status.success() {
+                tracing::warn!("service {name} ended ({status})");
+                self.failed.get_or_insert_with(|| (name.to_owned(), status));
             }
         }
     }

@@ -53,8 +53,9 @@ impl Service for Noting {
         self.revoked.push(node);
     }
 
-    fn ended(&mut self) {
+    fn ended(&mut self) -> Result<(), ServiceError> {
         self.has_ended = true;
+        Ok(())
     }
 
     fn gone(&mut self, _hub: &mut Hub<()>, peer: PeerId) {
@@ -163,7 +164,7 @@ fn a_revoked_identitys_session_ends() {
     assert_eq!(looping.service.gone, [looping.service.peers[0].0]);
     assert_eq!(looping.service.revoked, [NodeId::of(&[1; 32]), node]);
     assert!(!looping.service.has_ended);
-    looping.ended();
+    looping.ended().expect("kept");
     assert!(looping.service.has_ended);
 }
 

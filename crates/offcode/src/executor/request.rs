@@ -196,6 +196,16 @@ pub enum Outcome {
     Machine(String),
 }
 
+/// A module's text without what a terminal would obey; a trap has lines.
+fn printable(text: &str) -> String {
+    let shown = |c: char| match c {
+        '\n' | '\t' => c.to_string(),
+        c if c.is_control() => c.escape_default().to_string(),
+        c => c.to_string(),
+    };
+    text.chars().map(shown).collect()
+}
+
 const CONFLICT: &str = "others changed the region each time that it ran, and the time for which \
     they are then kept out was too short (10 ms for executions, 1 ms for peers' writes); nothing \
     has changed: try again when less is written, or let it do less at a time";
@@ -215,15 +225,19 @@ impl Outcome {
             Self::Failed { code, text } if text.is_empty() => {
                 format!("the module failed with code {code}")
             }
-            Self::Failed { code, text } => format!("the module failed with code {code}: {text}"),
+            Self::Failed { code, text } => {
+                format!(
+                    "the module failed with code {code}: {}",
+                    printable(text).replace('\n', "\\n")
+                )
+            }
             Self::NoCode(hash) => format!("no module {hash} is loaded: load it first"),
             Self::NoEntry(entry) => format!("the module has no entry {entry:?}"),
             Self::Killed => "it was killed; nothing has changed".to_owned(),
             Self::Conflict => CONFLICT.to_owned(),
             Self::Timeout(why) => format!("{why}; nothing has changed"),
-            Self::Trap(text) | Self::Busy(text) | Self::Refused(text) | Self::Machine(text) => {
-                text.clone()
-            }
+            Self::Trap(text) => printable(text),
+            Self::Busy(text) | Self::Refused(text) | Self::Machine(text) => text.clone(),
             Self::Unknown => UNKNOWN.to_owned(),
         };
         Some(text)
@@ -246,5 +260,22 @@ impl Outcome {
             Self::Unknown => "unknown",
             Self::Machine(_) => "machine",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_s_words_do_nothing_to_a_terminal() {
+        let text = "\u{1b}[31m\nred\0".to_owned();
+        let failed = Outcome::Failed { code: 5, text: text.clone() }.failure();
+        assert_eq!(
+            failed.as_deref(),
+            Some("the module failed with code 5: \\u{1b}[31m\\nred\\u{0}")
+        );
+        let trap = Outcome::Trap(text).failure();
+        assert_eq!(trap.as_deref(), Some("\\u{1b}[31m\nred\\u{0}"));
     }
 }

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 /// After so many conflicts an execution runs while no other one commits.
 const CONFLICTS_MAX: u64 = 2;
+/// What became of an execution in whose way nobody can have been.
+const NEVER_SO: &str = "it expects a word of the region to have a value that the word did not have \
+    while nobody could change it: see ob_expect64";
 /// How long an execution may run while other executions wait with their commits, and while peers'
 /// writes wait, too.
 const ALONE_MAX: Duration = Duration::from_millis(10);
@@ -106,6 +109,7 @@ pub(super) fn attempt<I: Instance>(
                         alone = next;
                         continue;
                     }
+                    None if with == Conflict::Peer => Outcome::Trap(NEVER_SO.to_owned()),
                     None => Outcome::Conflict,
                 }
             }

@@ -7,6 +7,7 @@ use clap::Args;
 use outboard_offcode::executor::{Moment, Outcome as Executed};
 use outboard_offcode::local::LocalRunner;
 use outboard_offcode::{ModuleHash, Wasmtime};
+use outboard_unix::regular::read_regular;
 use serde::Deserialize;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -101,13 +102,17 @@ fn runner(size: ByteCount) -> Result<LocalRunner<Wasmtime>, Box<dyn Error>> {
     Ok(LocalRunner::new(Wasmtime::new(None)?, len)?)
 }
 
+/// Bytes of a module's file, at most: no engine takes as many.
+const MODULE_MAX: usize = 64 << 20;
+
 /// Loads a module's file; its name is the file's without what follows the first dot.
 fn load(
     runner: &LocalRunner<Wasmtime>,
     path: &Path,
 ) -> Result<(String, ModuleHash), Box<dyn Error>> {
     let shown = path.display();
-    let bytes = std::fs::read(path).map_err(|error| format!("{shown}: {error}"))?;
+    let read = read_regular(path, MODULE_MAX);
+    let bytes = read.map_err(|error| format!("{shown}: {error}"))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = name.split('.').next().unwrap_or_default().to_owned();
     let info = runner.load(&name, &bytes).map_err(|error| format!("{shown}: {error}"))?;
@@ -117,9 +122,10 @@ fn load(
 pub(crate) fn run(args: &RunLocallyArgs) -> Outcome {
     let mut runner = runner(args.size)?;
     if let Some(path) = args.region.as_deref().filter(|path| path.exists()) {
-        let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let read = read_regular(path, runner.region().memory().len());
+        let bytes = read.map_err(|error| format!("{}: {error}: give --size", path.display()))?;
         let put = runner.region().memory().copy_in(0, &bytes);
-        put.map_err(|error| format!("{}: {error}: give --size", path.display()))?;
+        put.map_err(|error| format!("{}: {error}", path.display()))?;
     }
     for path in &args.with {
         load(&runner, path)?;

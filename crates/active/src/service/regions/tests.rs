@@ -79,13 +79,21 @@ fn a_file_is_read_where_nothing_was_kept_and_written_whole() {
     assert_eq!(metadata.len(), 8 << 20);
     assert!(std::os::unix::fs::MetadataExt::blocks(&metadata) * 512 < 1 << 20, "it has holes");
     let keeper = &mut Keeper::default();
+    let taken = open_regions(vec![setup.clone()], keeper.copies(), keeper);
+    let taken = taken.map(drop).expect_err("the first one has it").to_string();
+    assert!(taken.contains("another region's"), "{taken}");
+    drop(first);
     let second = opened(&setup, keeper);
     assert_eq!(word(&second), 7, "as of the flush");
     assert_eq!(second.region.memory().load_u64((5 << 20) + 8), Ok(8));
     // What the supervisor kept is newer than the file.
     set(&second, 10);
+    drop(second);
     assert_eq!(word(&opened(&setup, keeper)), 10);
-    assert_eq!(fs::read_dir(directory.path()).expect("a list").count(), 1, "nothing hidden stays");
+    let names = fs::read_dir(directory.path()).expect("a list");
+    let mut names: Vec<_> = names.map(|entry| entry.expect("an entry").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["kv", "kv.lock"], "nothing hidden stays");
 }
 
 #[test]
@@ -97,9 +105,16 @@ fn a_file_that_cannot_be_the_regions_is_an_error_that_names_it() {
     let error = open_regions(vec![setup.clone()], BTreeMap::new(), &mut Keeper::default());
     let error = error.expect_err("too long").to_string();
     assert!(error.contains("region kv") && error.contains("65537 bytes"), "{error}");
-    let path = directory.path().join("missing/kv");
-    let setup = RegionSetup { persist: Some(path), ..setup };
-    let region = opened(&setup, &mut Keeper::default());
+    let within = directory.path().join("within");
+    fs::create_dir(&within).expect("a directory");
+    let setup = RegionSetup { persist: Some(within.join("kv")), ..setup };
+    let keeper = &mut Keeper::default();
+    drop(opened(&setup, keeper));
+    fs::remove_dir_all(&within).expect("removed");
+    // Its memory is there: it is served, and says why it cannot be flushed.
+    let region = opened(&setup, keeper);
     let error = region.file.as_ref().expect("it has one").write(&region.region);
-    assert!(error.expect_err("no directory").to_string().contains("missing/kv"));
+    assert!(error.expect_err("no directory").to_string().contains("within/kv"));
+    let error = open_regions(vec![setup], BTreeMap::new(), &mut Keeper::default());
+    assert!(error.expect_err("no directory").to_string().contains("within/kv"));
 }

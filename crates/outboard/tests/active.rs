@@ -1,0 +1,135 @@
+//! `outboard active` and the nodes that serve it, by the commands that users type.
+
+mod home;
+
+use home::{Home, Node};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+const MODULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../modules/built");
+/// A node that serves a region, perhaps with a file.
+fn serving(home: &Home, region: &str) -> (Node, String) {
+    home.node(&["--serve", "active", "--modules", MODULES, "--region", region])
+}
+
+fn exec(home: &Home, address: &str, words: &[&str]) -> String {
+    let at = ["--region", "kv", "--node", address];
+    home.told(&[&["active", "exec"], words, &at].concat())
+}
+
+/// The processes that a process has started.
+fn children(process: u32) -> Vec<u32> {
+    let path = format!("/proc/{process}/task/{process}/children");
+    let list = fs::read_to_string(path).expect("children");
+    list.split_whitespace().map(|pid| pid.parse().expect("a number")).collect()
+}
+
+fn signal(process: u32, signal: Signal) {
+    let pid = Pid::from_raw(process.cast_signed()).expect("a process");
+    kill_process(pid, signal).expect("sent");
+}
+
+/// As systemd does unless a unit says otherwise.
+#[test]
+fn a_node_whose_processes_all_get_sigterm_keeps_its_regions() {
+    let home = Home::new("active-term");
+    let (node, address) = serving(&home, "kv=1MiB,persist=regions/kv");
+    exec(&home, &address, &["list", "init", "u64:4096", "u64:65536"]);
+    let processes = children(node.0.id());
+    assert!(!processes.is_empty());
+    processes.iter().for_each(|process| signal(*process, Signal::TERM));
+    // It is dropped, and must end in order.
+    drop(node);
+    assert_eq!(fs::metadata(home.0.join("regions/kv")).expect("flushed").len(), 1 << 20);
+}
+
+#[test]
+fn a_node_that_cannot_keep_its_regions_says_so_and_fails() {
+    let home = Home::new("active-lost");
+    fs::create_dir(home.0.join("within")).expect("a directory");
+    let (mut node, address) = serving(&home, "kv=1MiB,persist=within/kv");
+    exec(&home, &address, &["list", "init", "u64:4096", "u64:65536"]);
+    fs::remove_dir_all(home.0.join("within")).expect("removed");
+    signal(node.0.id(), Signal::TERM);
+    assert_eq!(node.0.wait().expect("it ends").code(), Some(1));
+    std::mem::forget(node);
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_before_anything_starts() {
+    let home = Home::new("active-refused");
+    fs::write(home.0.join("long"), vec![0; (1 << 20) + 1]).expect("written");
+    let modules = Path::new(MODULES).join("list.wasm");
+    let modules = modules.to_str().expect("text");
+    for (words, why) in [
+        (&["--region", "kv=1M,persist=/dev/null"][..], "no regular file"),
+        (&["--region", "kv=1M,persist=."], "no regular file"),
+        (&["--region", "kv=1M,persist=long"], "1048577 bytes"),
+        (&["--region", "a=1M,persist=f", "--region", "b=1M,persist=./f"], "a and b have one file"),
+        (&["--region", "kv=1M,persist=a,persist=b"], "one file"),
+        (&["--region", "kv=1M", "--region", "kv=2M"], "kv twice"),
+        (&["--region", "kv=lots"], "\"lots\" is no size"),
+        (&["--region", "kv=1M", "--modules", modules], "no such directory"),
+        (&[], "no regions"),
+    ] {
+        let all = [&["node", "--listen", "127.0.0.1:0", "--serve", "active"], words].concat();
+        let complaint = home.complaint(&all);
+        assert!(complaint.contains(why), "{words:?}: {complaint}");
+        assert!(!complaint.contains("panicked"), "{complaint}");
+    }
+}
+
+#[test]
+fn files_that_never_end_are_no_modules() {
+    let home = Home::new("active-endless");
+    let (_node, address) = serving(&home, "kv=1MiB");
+    let begun = Instant::now();
+    for words in [
+        &["active", "load", "/dev/zero", "--node", &address][..],
+        &["active", "run", "/dev/zero", "get"],
+        &["active", "run", modules("list").as_str(), "get", "--region", "/dev/zero"],
+    ] {
+        let complaint = home.complaint(words);
+        assert!(complaint.contains("no regular file"), "{words:?}: {complaint}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(60));
+}
+
+fn modules(name: &str) -> String {
+    format!("{MODULES}/{name}.wasm")
+}
+
+#[test]
+fn an_output_that_takes_nothing_is_an_error_and_no_panic() {
+    let home = Home::new("active-full");
+    let (_node, address) = serving(&home, "kv=1MiB");
+    for words in [&["list"][..], &["stats"], &["kill"], &["slowlog"], &["list", "--json"]] {
+        let words = [&["active"], words, &["--node", &address]].concat();
+        let full = File::options().write(true).open("/dev/full").expect("a device");
+        let output = home.command(&words).stdout(full).stderr(Stdio::piped()).output();
+        let output = output.expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!said.contains("panicked") && output.status.code() != Some(101), "{said}");
+    }
+}
+
+#[test]
+fn wrong_words_are_refused_in_a_sentence() {
+    let home = Home::new("active-words");
+    let (_node, address) = serving(&home, "kv=1MiB");
+    for (words, why) in [
+        (&["kill", "x"][..], "number of the list"),
+        (&["drop", "nobody"], "no module of that name"),
+        (&["exec", "nobody", "get", "--region", "kv"], "no module of that name"),
+        (&["exec", "list", "init", "--region", "kv", "--limit", "0"], "more than 0"),
+        (&["exec", "list", "init", "--region", "other"], "other"),
+        (&["exec", "list", "absent", "--region", "kv"], "absent"),
+    ] {
+        let words = [&["active"], words, &["--node", &address]].concat();
+        let complaint = home.complaint(&words);
+        assert!(complaint.contains(why) && !complaint.contains("panicked"), "{complaint}");
+    }
+}
