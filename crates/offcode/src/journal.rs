@@ -238,8 +238,8 @@ impl RegionJournal {
         usize::try_from(self.ring_cap / 4).unwrap_or(usize::MAX) - HEAD
     }
 
-    /// Puts an answer behind the ring's end, over the oldest ones. Returns where it begins and ends;
-    /// a commit makes it the ring's newest.
+    /// Puts an answer behind the ring's end, over the oldest ones. Returns where it begins and
+    /// ends; a commit makes it the ring's newest.
     fn put(&mut self, seq: u64, id: RequestId, bytes: &[u8]) -> Result<(u64, u64), MemError> {
         let len = (HEAD + bytes.len()).next_multiple_of(8) as u64;
         let mut at = self.ring.end;

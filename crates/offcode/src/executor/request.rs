@@ -269,13 +269,10 @@ mod tests {
 
     #[test]
     fn a_module_s_words_do_nothing_to_a_terminal() {
-        let text = "\u{1b}[31m\nred\0".to_owned();
+        let text = "\u{1b}[31m\nred".to_owned();
         let failed = Outcome::Failed { code: 5, text: text.clone() }.failure();
-        assert_eq!(
-            failed.as_deref(),
-            Some("the module failed with code 5: \\u{1b}[31m\\nred\\u{0}")
-        );
+        assert_eq!(failed.as_deref(), Some("the module failed with code 5: \\u{1b}[31m\\nred"));
         let trap = Outcome::Trap(text).failure();
-        assert_eq!(trap.as_deref(), Some("\\u{1b}[31m\nred\\u{0}"));
+        assert_eq!(trap.as_deref(), Some("\\u{1b}[31m\nred"));
     }
 }
