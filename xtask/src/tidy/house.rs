@@ -69,6 +69,16 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "outboard-active-apps",
+        &[
+            "outboard-active",
+            "outboard-cluster",
+            "outboard-offcode",
+            "outboard-secure",
+            "outboard-verbs",
+        ],
+    ),
+    (
         "outboard-active-c",
         &["outboard-active", "outboard-cluster", "outboard-secure", "outboard-verbs"],
     ),
