@@ -1,10 +1,11 @@
 //! An inventory that several shops sell from: a hash table, and a lock under which it is changed.
-//! `cargo run -p outboard-active-apps --example inventory -- HOST REGION`, with the key of the node.
+//! `cargo run -p outboard-active-apps --example inventory -- HOST REGION`, with the key of the
+//! node.
 
 use outboard_active::protocol::SERVICE;
 use outboard_active::{ActiveClient, ActiveClientOptions, DialActive, RemoteRegion};
 use outboard_active_apps::{
-    ActiveLock, ActiveTable, AppError, LockAnswer, PlainTable, create_locks,
+    ActiveHashTable, ActiveLock, AppError, LockAnswer, PlainHashTable, create_locks,
 };
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::HostList;
@@ -35,7 +36,7 @@ fn connect(host: &str, region: &str) -> Result<(ActiveClient, RemoteRegion), Box
 /// Sells apples until there are none; how many.
 fn shop(client: &mut ActiveClient, region: &RemoteRegion, owner: u64) -> Result<u32, AppError> {
     let mut lock = ActiveLock::open(client, region, LOCKS, b"inventory")?;
-    let mut items = ActiveTable::open(client, region, ITEMS)?;
+    let mut items = ActiveHashTable::open(client, region, ITEMS)?;
     let mut sold = 0;
     loop {
         let LockAnswer::Granted(grant) = lock.acquire(client, owner, LEASE)? else {
@@ -60,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [host, name] = &words[..] else { return Err("name a node and a region".into()) };
     let (mut client, region) = connect(host, name)?;
     create_locks(&mut client, &region, LOCKS, 16)?;
-    ActiveTable::create(&mut client, &region, ITEMS..region.len(), 4)?.put(
+    ActiveHashTable::create(&mut client, &region, ITEMS..region.len(), 4)?.put(
         &mut client,
         b"apples",
         &[200],
@@ -74,7 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         shops.into_iter().map(|shop| shop.join().expect("no panic")).collect()
     });
     let sold = sold.into_iter().collect::<Result<Vec<u32>, String>>()?;
-    let mut plain = PlainTable::open(&mut client, &region, ITEMS)?;
+    let mut plain = PlainHashTable::open(&mut client, &region, ITEMS)?;
     println!("sold in all: {}", sold.iter().sum::<u32>());
     println!("left, by a Read: {:?}", plain.get(&mut client, b"apples")?);
     Ok(())

@@ -1,5 +1,5 @@
-//! Little-endian words, and the hash of `modules/include/outboard.h`: what all structures in regions
-//! are made of.
+//! Little-endian words, and the hash of `modules/include/outboard.h`: what all structures in
+//! regions are made of.
 
 use crate::error::AppError;
 

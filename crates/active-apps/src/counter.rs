@@ -1,15 +1,15 @@
 //! Counters with limits: as entries `incr` and `limit` of `modules/script/script.h` say, on a table
 //! whose values may expire ([`ActiveExpiry`](crate::ActiveExpiry) makes one).
 //!
-//! A counter is a value of 8 bytes, without a limit or with one for each window of time, at the end of
-//! which it expires. A key is counted in one way or in the other.
+//! A counter is a value of 8 bytes, without a limit or with one for each window of time, at the end
+//! of which it expires. A key is counted in one way or in the other.
 
 use crate::bytes::{word, word_in, words, words_then};
 use crate::error::AppError;
 use crate::expiry::EXPIRY_LEN;
 use crate::shipped::AppModule;
 use crate::structure::Structure;
-use crate::table::{PlainTable, TableFound};
+use crate::table::{PlainHashTable, TableFound};
 use outboard_active::{ActiveClient, RemoteRegion};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -97,12 +97,12 @@ impl ActiveCounter {
 
 /// Counters of a table, by one-sided verbs: read, computed with, and stored if nobody was faster.
 ///
-/// Windows begin and end by the client's clock. Many clients of one counter are in each other's way:
-/// for each one that stores, the others begin again.
+/// Windows begin and end by the client's clock. Many clients of one counter are in each other's
+/// way: for each one that stores, the others begin again.
 #[derive(Clone, Debug)]
 pub struct PlainCounter {
     active: ActiveCounter,
-    table: PlainTable,
+    table: PlainHashTable,
 }
 
 /// What is to be stored, and the method's result.
@@ -119,7 +119,7 @@ impl PlainCounter {
         root: u64,
     ) -> Result<Self, AppError> {
         let active = ActiveCounter::open(client, region, root)?;
-        Ok(Self { active, table: PlainTable::open(client, region, root)? })
+        Ok(Self { active, table: PlainHashTable::open(client, region, root)? })
     }
 
     /// Round trips that it has waited for: see [`Structure::round_trips`].
@@ -129,8 +129,9 @@ impl PlainCounter {
     }
 
     /// As [`ActiveCounter::add`]: three round trips, two Reads and a Write with a CompareSwap (the
-    /// first Read suffices while the counter lies in a cell, where executions put small ones); or an
-    /// execution, for a new counter whose place is taken. Again whenever another client was faster.
+    /// first Read suffices while the counter lies in a cell, where executions put small ones); or
+    /// an execution, for a new counter whose place is taken. Again whenever another client was
+    /// faster.
     ///
     /// # Errors
     /// [`AppError`].

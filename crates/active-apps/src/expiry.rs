@@ -1,12 +1,13 @@
 //! Values that expire: as `modules/script/script.h` says, on a table of its own or of another's.
 //!
-//! The node's wall clock decides, one moment for a whole execution. A value in the table has 8 bytes
-//! in front: when it expires, in nanoseconds since 1970, or 0. Keys have 1 to 1024 bytes, values up
-//! to 65,528; with their arguments 60 KB at most.
+//! The node's wall clock decides, one moment for a whole execution. A value in the table has 8
+//! bytes in front: when it expires, in nanoseconds since 1970, or 0. Keys have 1 to 1024 bytes,
+//! values up to 65,528; with their arguments 60 KB at most.
 //!
 //! There is no client on one-sided verbs: whether a value is there would depend on whose clock
-//! reads it, and removing what has expired is a scan with writes. A [`PlainTable`](crate::PlainTable)
-//! of the same place does read values, with the 8 bytes in front.
+//! reads it, and removing what has expired is a scan with writes. A
+//! [`PlainHashTable`](crate::PlainHashTable) of the same place does read values, with the 8 bytes
+//! in front.
 
 use crate::bytes::{word, words, words_then};
 use crate::error::AppError;
@@ -42,10 +43,10 @@ pub(crate) fn ttl_ns(ttl: Option<Duration>) -> u64 {
 }
 
 impl ActiveExpiry {
-    /// A new, empty table in these bytes of a region, as [`ActiveTable::create`] makes it. One round
-    /// trip.
+    /// A new, empty table in these bytes of a region, as [`ActiveHashTable::create`] makes it. One
+    /// round trip.
     ///
-    /// [`ActiveTable::create`]: crate::ActiveTable::create
+    /// [`ActiveHashTable::create`]: crate::ActiveHashTable::create
     ///
     /// # Errors
     /// [`AppError`].

@@ -1,8 +1,8 @@
 //! A singly linked list: as `modules/list/list.h` says, which has the layout.
 //!
-//! A node holds a key and up to 40 bytes. Walking costs a plain client one Read for each node and an
-//! execution a few nanoseconds. Limits: as many nodes as the list's place has room for; nodes are
-//! found by walking from the head.
+//! A node holds a key and up to 40 bytes. Walking costs a plain client one Read for each node and
+//! an execution a few nanoseconds. Limits: as many nodes as the list's place has room for; nodes
+//! are found by walking from the head.
 
 use crate::bytes::{word, word_in, words, words_then};
 use crate::error::AppError;
@@ -66,7 +66,8 @@ pub struct ActiveList {
 }
 
 impl ActiveList {
-    /// A new, empty list in these bytes of a region, whose start is a multiple of 64. One round trip.
+    /// A new, empty list in these bytes of a region, whose start is a multiple of 64. One round
+    /// trip.
     ///
     /// # Errors
     /// [`AppError`].
@@ -187,9 +188,9 @@ impl ActiveList {
 
 /// A list, by Reads, one for each node on the way.
 ///
-/// A walk that meets a removed node begins again. Nodes that were removed are used again in the same
-/// list: a walk may then go on at the node's new place, as a walk through any list does that others
-/// change meanwhile.
+/// A walk that meets a removed node begins again. Nodes that were removed are used again in the
+/// same list: a walk may then go on at the node's new place, as a walk through any list does that
+/// others change meanwhile.
 #[derive(Clone, Debug)]
 pub struct PlainList {
     active: ActiveList,
@@ -255,9 +256,9 @@ impl PlainList {
         &self.active.structure
     }
 
-    /// As [`ActiveList::put`]: behind `n` nodes, `n + 2` round trips (a Read of the head and of each
-    /// node, then a Write with a CompareSwap), and those again whenever another client was faster.
-    /// One execution more for every 256 nodes, to take them.
+    /// As [`ActiveList::put`]: behind `n` nodes, `n + 2` round trips (a Read of the head and of
+    /// each node, then a Write with a CompareSwap), and those again whenever another client was
+    /// faster. One execution more for every 256 nodes, to take them.
     ///
     /// # Errors
     /// [`AppError`].
@@ -305,8 +306,8 @@ impl PlainList {
         self.walk(client, WalkTo::Key(key))?.into_node()
     }
 
-    /// Executes [`ActiveList::remove`]: removing changes two nodes and the list of free ones at once.
-    /// One round trip.
+    /// Executes [`ActiveList::remove`]: removing changes two nodes and the list of free ones at
+    /// once. One round trip.
     ///
     /// # Errors
     /// [`AppError`].

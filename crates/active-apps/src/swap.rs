@@ -1,12 +1,12 @@
-//! Compare-and-set of several keys, all or none: as entry `cas` of `modules/script/script.h` says, on
-//! a table whose values may expire ([`ActiveExpiry`](crate::ActiveExpiry) makes one).
+//! Compare-and-set of several keys, all or none: as entry `cas` of `modules/script/script.h` says,
+//! on a table whose values may expire ([`ActiveExpiry`](crate::ActiveExpiry) makes one).
 //!
 //! Up to 64 keys, all different; 60 KB of them with their values.
 //!
 //! There is no client on one-sided verbs. The literature's (`FaRM`, `DrTM`) lock each key by a
-//! CompareSwap, check, write and unlock, with leases or logs for those who die in between: four round
-//! trips at least, and everybody else, modules too, would have to respect such locks. This table has
-//! none.
+//! CompareSwap, check, write and unlock, with leases or logs for those who die in between: four
+//! round trips at least, and everybody else, modules too, would have to respect such locks. This
+//! table has none.
 
 use crate::bytes::{word, words};
 use crate::error::AppError;

@@ -1,8 +1,8 @@
 //! The records with the largest values that a predicate selects, of an array in a region: as
 //! `modules/topk/topk.h` says.
 //!
-//! A record has 16 to 64 bytes, a multiple of 8: key, value, then anything. Up to 1000 are returned.
-//! Records that a peer writes during a scan may be seen in half.
+//! A record has 16 to 64 bytes, a multiple of 8: key, value, then anything. Up to 1000 are
+//! returned. Records that a peer writes during a scan may be seen in half.
 
 use crate::bytes::{word, word_in, words};
 use crate::error::AppError;

@@ -10,9 +10,9 @@ mod stage;
 
 use outboard_active_apps::bytes::words;
 use outboard_active_apps::{
-    ActiveCounter, ActiveExpiry, ActiveList, ActiveLock, ActiveSwap, ActiveTable, ActiveTopK,
-    AppError, FailureKind, FencedWord, PlainCounter, PlainList, PlainLock, PlainTable, PlainTopK,
-    RecordArray, RecordPredicate, Structure, SwapAnswer, SwapKey, create_locks,
+    ActiveCounter, ActiveExpiry, ActiveHashTable, ActiveList, ActiveLock, ActiveSwap, ActiveTopK,
+    AppError, FailureKind, FencedWord, PlainCounter, PlainHashTable, PlainList, PlainLock,
+    PlainTopK, RecordArray, RecordPredicate, Structure, SwapAnswer, SwapKey, create_locks,
 };
 use stage::Stage;
 use std::time::Duration;
@@ -65,16 +65,16 @@ fn both_clients_of_a_table_agree() {
     let stage = Stage::new();
     let client = &mut stage.client();
     let region = &client.attach("kv").expect("attached");
-    let nothing = PlainTable::open(client, region, ROOT).and_then(|mut t| t.get(client, b"k"));
+    let nothing = PlainHashTable::open(client, region, ROOT).and_then(|mut t| t.get(client, b"k"));
     assert!(matches!(nothing, Err(AppError::Broken { .. })), "{nothing:?}");
-    let mut active = ActiveTable::open(client, region, ROOT).expect("a module");
+    let mut active = ActiveHashTable::open(client, region, ROOT).expect("a module");
     let nothing = active.get(client, b"k");
     let kind = FailureKind::NoStructure;
     assert!(matches!(&nothing, Err(AppError::Failed { kind: found, .. }) if *found == kind));
     active.init(client, END - ROOT, 6).expect("a table");
     active.put(client, b"small", b"one").expect("room");
     active.put(client, b"large", &[7; 100]).expect("room");
-    let mut plain = PlainTable::open(client, region, ROOT).expect("a table");
+    let mut plain = PlainHashTable::open(client, region, ROOT).expect("a table");
     plain.count(client).expect("read");
     let mut seen = Trips(trips(plain.structure()));
     assert_eq!(plain.get(client, b"small").expect("read").as_deref(), Some(&b"one"[..]));
@@ -86,10 +86,10 @@ fn both_clients_of_a_table_agree() {
     assert!(plain.put(client, b"large", &[9; 100]).expect("stored"));
     seen.are(trips(plain.structure()), 3, "put");
     assert_eq!(active.get(client, b"large").expect("a call"), Some(vec![9; 100]));
-    for number in 0..200_u32 {
-        let key = number.to_le_bytes();
-        assert!(!plain.put(client, &key, &[number as u8; 50]).expect("stored"));
-        assert_eq!(active.get(client, &key).expect("a call"), Some(vec![number as u8; 50]));
+    for number in 0..200_u8 {
+        let key = [b'k', number];
+        assert!(!plain.put(client, &key, &[number; 50]).expect("stored"));
+        assert_eq!(active.get(client, &key).expect("a call"), Some(vec![number; 50]));
     }
     let (mut pages, mut cursor) = (0, Some(0));
     while let Some(from) = cursor {

@@ -6,7 +6,7 @@ use crate::many::Calling;
 use crate::session::{connect, connect_all};
 use crate::shipped::{ROOT, ShippedModule};
 use crate::timing::{Timing, milliseconds};
-use outboard_active_apps::{ActiveTable, PlainTable};
+use outboard_active_apps::{ActiveHashTable, PlainHashTable};
 use serde_json::{Value, json};
 
 /// The logarithm of the number of buckets: enough that the table does not grow.
@@ -16,8 +16,8 @@ const KEYS: u64 = 10_000;
 /// A table, and both of its clients.
 pub(crate) struct TableWork {
     pub(crate) module: ShippedModule,
-    active: ActiveTable,
-    plain: PlainTable,
+    active: ActiveHashTable,
+    plain: PlainHashTable,
     value: Vec<u8>,
     random: u64,
 }
@@ -30,12 +30,12 @@ impl TableWork {
     pub(crate) fn new(mut module: ShippedModule, value_len: usize) -> Result<Self, Failure> {
         let (value, random) = (vec![b'v'; value_len], 88_172_645_463_325_252);
         let (structure, len) = (module.structure(), module.region.len() - ROOT);
-        let mut active = ActiveTable::on(structure.clone());
+        let mut active = ActiveHashTable::on(structure.clone());
         active.init(&mut module.client, len, FIRST)?;
         for number in 0..KEYS {
             active.put(&mut module.client, &key(number), &value)?;
         }
-        Ok(Self { module, active, plain: PlainTable::on(structure), value, random })
+        Ok(Self { module, active, plain: PlainHashTable::on(structure), value, random })
     }
 
     fn next_key(&mut self) -> Vec<u8> {

@@ -34,8 +34,8 @@ impl FencedWord {
         Ok(parts(crate::bytes::word(&bytes, 0)?))
     }
 
-    /// Stores a value if no newer token has written; whether it did. A Read and a CompareSwap, and a
-    /// CompareSwap more whenever another client was faster.
+    /// Stores a value if no newer token has written; whether it did. A Read and a CompareSwap, and
+    /// a CompareSwap more whenever another client was faster.
     ///
     /// # Errors
     /// [`AppError`]. Tokens have 32 bits here.

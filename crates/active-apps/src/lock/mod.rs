@@ -1,7 +1,8 @@
 //! Locks by name, with leases and fencing tokens: as `modules/lock/lock.h` says.
 //!
-//! A lock is held until it is released or its lease has passed. A holder cannot know how long it was
-//! asleep: what the lock protects must refuse tokens that are older than one that it has seen, as
+//! A lock is held until it is released or its lease has passed. A holder cannot know how long it
+//! was asleep: what the lock protects must refuse tokens that are older than one that it has seen,
+//! as
 //! [`FencedWord`] does. Names have 1 to 94 bytes, leases 1 ms to 24 hours; a place for locks has up
 //! to 16,384 names, which are never forgotten.
 //!
@@ -139,7 +140,8 @@ impl ActiveLock {
         })
     }
 
-    /// Makes the lease end so long from now; `None`: it has passed, or was released. One round trip.
+    /// Makes the lease end so long from now; `None`: it has passed, or was released. One round
+    /// trip.
     ///
     /// # Errors
     /// [`AppError`].

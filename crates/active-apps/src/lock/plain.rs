@@ -52,10 +52,9 @@ impl PlainLock {
         self.active.structure()
     }
 
-    /// As [`ActiveLock::acquire`]: a Read, and, if the lock is free, a CompareSwap: one round trip or
-    /// two; a CompareSwap more whenever
-    /// another client was faster. (And a Write for those who look, which nobody waits for.) If one of
-    /// them was, its owner is 0 in the answer.
+    /// As [`ActiveLock::acquire`]: a Read, and, if the lock is free, a CompareSwap: one round trip
+    /// or two; a CompareSwap more whenever another client was faster. (And a Write for those who
+    /// look, which nobody waits for.) If one of them was, its owner is 0 in the answer.
     ///
     /// # Errors
     /// [`AppError`].
@@ -89,7 +88,8 @@ impl PlainLock {
         Err(AppError::Changing { what: "the lock's word", tries: TRIES })
     }
 
-    /// As [`ActiveLock::renew`], also if the lease passes meanwhile and nobody has taken the lock: one CompareSwap; two if the lease was renewed elsewhere meanwhile.
+    /// As [`ActiveLock::renew`], also if the lease passes meanwhile and nobody has taken the lock:
+    /// one CompareSwap; two if the lease was renewed elsewhere meanwhile.
     ///
     /// # Errors
     /// [`AppError`].
@@ -104,7 +104,8 @@ impl PlainLock {
         Ok(self.change(client, grant, renewed.expiry_ms)?.then_some(renewed))
     }
 
-    /// As [`ActiveLock::release`]: one CompareSwap; two if the lease was renewed elsewhere meanwhile.
+    /// As [`ActiveLock::release`]: one CompareSwap; two if the lease was renewed elsewhere
+    /// meanwhile.
     ///
     /// # Errors
     /// [`AppError`].

@@ -1,7 +1,7 @@
 //! A hash table: as `modules/table/table.h` says.
 //!
-//! Keys have 1 to 1024 bytes, values up to 65,536; through executions, which take arguments of 60 KB
-//! at most, fewer. The table grows by itself.
+//! Keys have 1 to 1024 bytes, values up to 65,536; through executions, which take arguments of 60
+//! KB at most, fewer. The table grows by itself.
 //!
 //! Modules in reading order: this one (by executions), `plain` (by one-sided verbs), [`layout`],
 //! `store` (a plain client's memory for items).
@@ -10,7 +10,7 @@ pub mod layout;
 mod plain;
 mod store;
 
-pub use plain::PlainTable;
+pub use plain::PlainHashTable;
 pub(crate) use plain::TableFound;
 
 use crate::bytes::{word, words, words_then};
@@ -40,11 +40,11 @@ pub struct TablePage {
 
 /// A table, by executions: one round trip for each method.
 #[derive(Clone, Debug)]
-pub struct ActiveTable {
+pub struct ActiveHashTable {
     structure: Structure,
 }
 
-impl ActiveTable {
+impl ActiveHashTable {
     /// A new, empty table in these bytes of a region, whose start is a multiple of 64; with
     /// `2^first` buckets, `first` up to 14. One round trip.
     ///

@@ -10,7 +10,7 @@ use super::layout::{
 };
 use super::layout::{GEOMETRY, MAGIC, SEED};
 use super::store::ItemStore;
-use super::{ActiveTable, TableCount};
+use super::{ActiveHashTable, TableCount};
 use crate::bytes::{hash, word, word_in};
 use crate::error::AppError;
 use crate::structure::Structure;
@@ -27,8 +27,8 @@ const TRIES: usize = 10_000;
 /// The first method that is called reads the table's header, one round trip, which is kept. A table
 /// that grows has it read again now and then.
 #[derive(Clone, Debug)]
-pub struct PlainTable {
-    active: ActiveTable,
+pub struct PlainHashTable {
+    active: ActiveHashTable,
     /// As it was read last.
     header: Vec<u8>,
     items: ItemStore,
@@ -62,7 +62,7 @@ enum Held {
     Torn,
 }
 
-impl PlainTable {
+impl PlainHashTable {
     /// The table at an offset. No round trip.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl PlainTable {
         region: &RemoteRegion,
         root: u64,
     ) -> Result<Self, AppError> {
-        Ok(Self::on(ActiveTable::open(client, region, root)?.structure))
+        Ok(Self::on(ActiveHashTable::open(client, region, root)?.structure))
     }
 
     /// The same with a module of the caller's choice.
@@ -81,7 +81,7 @@ impl PlainTable {
         // Nonces only have to differ from those before.
         let random = RandomState::new().build_hasher().finish() | 1;
         let (header, items) = (Vec::new(), ItemStore::default());
-        Self { active: ActiveTable::on(structure), header, items, random }
+        Self { active: ActiveHashTable::on(structure), header, items, random }
     }
 
     /// What it works on, with the count of round trips.
@@ -90,7 +90,7 @@ impl PlainTable {
         self.active.structure()
     }
 
-    /// As [`ActiveTable::get`]: one round trip for an item in a cell (key and value of up to 30
+    /// As [`ActiveHashTable::get`]: one round trip for an item in a cell (key and value of up to 30
     /// bytes) or a key that is not there, two for any other; one more for each bucket of a chain
     /// behind the first.
     ///
@@ -104,10 +104,10 @@ impl PlainTable {
         Ok(self.find(client, key)?.and_then(|found| found.value))
     }
 
-    /// As [`ActiveTable::put`]: [`Self::get`]'s round trips and one, a Write with a CompareSwap; or,
-    /// for a new key whose place is taken, an execution. Again whenever another client was faster.
-    /// An execution more for every 16 items of a new size, to take their memory; a new key is
-    /// counted in one round trip more.
+    /// As [`ActiveHashTable::put`]: [`Self::get`]'s round trips and one, a Write with a
+    /// CompareSwap; or, for a new key whose place is taken, an execution. Again whenever another
+    /// client was faster. An execution more for every 16 items of a new size, to take their memory;
+    /// a new key is counted in one round trip more.
     ///
     /// # Errors
     /// [`AppError`].
@@ -128,8 +128,8 @@ impl PlainTable {
         Err(AppError::Changing { what: "the item", tries: TRIES })
     }
 
-    /// As [`ActiveTable::delete`]: [`Self::get`]'s round trips and two, a CompareSwap and a FetchAdd
-    /// that counts. Again whenever another client was faster.
+    /// As [`ActiveHashTable::delete`]: [`Self::get`]'s round trips and two, a CompareSwap and a
+    /// FetchAdd that counts. Again whenever another client was faster.
     ///
     /// # Errors
     /// [`AppError`].
@@ -147,7 +147,7 @@ impl PlainTable {
         Err(AppError::Changing { what: "the item", tries: TRIES })
     }
 
-    /// As [`ActiveTable::count`]: one Read.
+    /// As [`ActiveHashTable::count`]: one Read.
     ///
     /// # Errors
     /// [`AppError`].

@@ -152,6 +152,18 @@ impl LockClient {
         history
     }
 
+    /// One attempt, and writes of the protected word with whatever token is the newest, without a
+    /// pause.
+    pub(crate) fn burst(&mut self, writes: usize) -> LockHistory {
+        let mut history = self.visit(1);
+        for _ in 0..writes {
+            let newest = self.guarded.read(&mut self.own.client).map_err(missing);
+            let (Ok((token, _)), begun) = (newest, Instant::now()) else { continue };
+            self.store(token, begun, &mut history);
+        }
+        history
+    }
+
     /// Works under a grant, which may pass meanwhile.
     fn hold(&mut self, grant: LockGrant, history: &mut LockHistory) {
         let mut grant = grant;
@@ -238,18 +250,22 @@ impl LockClient {
 
     /// Changes the protected word, or does not, and reads it.
     fn write(&mut self, token: u64, history: &mut LockHistory) {
-        let value = u32::try_from(self.next()).expect("few");
+        self.store(token, Instant::now(), history);
         let (begun, client) = (Instant::now(), &mut self.own.client);
+        if let Ok((token, value)) = self.guarded.read(client).map_err(missing) {
+            let op = GuardedOp::Read(token, value);
+            history.guarded.push(Event { op, begun, ended: Some(Instant::now()) });
+        }
+    }
+
+    fn store(&mut self, token: u64, begun: Instant, history: &mut LockHistory) {
+        let value = u32::try_from(self.next()).expect("few");
+        let client = &mut self.own.client;
         let came = self.guarded.write(client, token, value).map_err(missing);
         let ended = came.is_ok().then(Instant::now);
         let op = GuardedOp::Write(token, value, came.unwrap_or(false));
         if came != Err(Missing::NotDone) {
             history.guarded.push(Event { op, begun, ended });
-        }
-        let begun = Instant::now();
-        if let Ok((token, value)) = self.guarded.read(client).map_err(missing) {
-            let op = GuardedOp::Read(token, value);
-            history.guarded.push(Event { op, begun, ended: Some(Instant::now()) });
         }
     }
 

@@ -34,10 +34,13 @@ const CLIENTS: u64 = 8;
 const ROUNDS: u64 = 24;
 const ROUNDS_MAX: u64 = 240;
 /// The service is killed in one round of so many.
-const KILL_EVERY: u64 = 3;
+const KILL_EVERY: u64 = 6;
 /// Operations of a client on the table in a round, and attempts on the lock.
 const STEPS: usize = 12;
 const VISITS: usize = 3;
+/// Writes of a client, one behind the other, in a round in which the service is killed: enough that
+/// some are under way then.
+const BURST: usize = 10;
 /// Keys that all clients work on.
 const KEYS: usize = 3;
 const REGION: &str = "[active.regions.kv]\nsize = \"4MiB\"\n";
@@ -74,9 +77,13 @@ fn start() -> Node {
     Node::start(tempfile::tempdir().expect("a directory"), REGION)
 }
 
+fn is_killed_in(round: u64) -> bool {
+    round % KILL_EVERY == KILL_EVERY - 1
+}
+
 /// Kills the service some time into a round, if it is one of those.
 fn kill_in(round: u64, node: &Node, random: u64) {
-    if round % KILL_EVERY == KILL_EVERY - 1 {
+    if is_killed_in(round) {
         thread::sleep(Duration::from_micros(random % 20_000));
         node.kill_service();
     }
@@ -191,7 +198,10 @@ fn a_lock_is_linearizable() {
         let (latest, guarded) = clients[0].until_free();
         let random = clients[0].own.random(u64::MAX);
         let history = thread::scope(|scope| {
-            let work = |client: &'_ mut LockClient| client.visit(VISITS);
+            let work = |client: &'_ mut LockClient| match is_killed_in(round) {
+                true => client.burst(BURST),
+                false => client.visit(VISITS),
+            };
             let threads: Vec<_> =
                 clients.iter_mut().map(|client| scope.spawn(move || work(client))).collect();
             kill_in(round, &node, random);

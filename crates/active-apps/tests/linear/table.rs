@@ -4,7 +4,7 @@ use crate::checker::Event;
 use crate::clients::{Missing, RandomClient, missing};
 use outboard_active_apps::bytes::{hash, word, words};
 use outboard_active_apps::table::layout::SEED;
-use outboard_active_apps::{ActiveTable, PlainTable};
+use outboard_active_apps::{ActiveHashTable, PlainHashTable};
 use std::time::Instant;
 
 pub(crate) const ROOT: u64 = 4096;
@@ -39,8 +39,8 @@ pub(crate) fn apply(state: &Option<u64>, op: &TableOp, is_known: bool) -> Option
 /// See this file's first lines.
 pub(crate) struct TableClient {
     pub(crate) own: RandomClient,
-    active: ActiveTable,
-    plain: PlainTable,
+    active: ActiveHashTable,
+    plain: PlainHashTable,
     /// The next value of this client's: no other has the same.
     next: u64,
 }
@@ -65,8 +65,8 @@ fn value_of(bytes: &[u8]) -> u64 {
 
 impl TableClient {
     pub(crate) fn new(mut own: RandomClient, number: u64) -> Self {
-        let active = ActiveTable::open(&mut own.client, &own.region, ROOT).expect("a module");
-        let plain = PlainTable::on(active.structure().clone());
+        let active = ActiveHashTable::open(&mut own.client, &own.region, ROOT).expect("a module");
+        let plain = PlainHashTable::on(active.structure().clone());
         Self { own, active, plain, next: number << 32 }
     }
 
@@ -83,7 +83,7 @@ impl TableClient {
 
     /// There is another table now.
     pub(crate) fn forget(&mut self) {
-        self.plain = PlainTable::on(self.active.structure().clone());
+        self.plain = PlainHashTable::on(self.active.structure().clone());
     }
 
     /// One operation on a key, by a call or by verbs; `None` if it was not carried out.
