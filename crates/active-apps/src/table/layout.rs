@@ -114,3 +114,37 @@ pub(super) fn bucket_of(header: &[u8], hashed: u64) -> Option<(u64, u64)> {
     let start = (segment < SEGMENTS_MAX).then(|| word_in(header, place))?;
     Some((start.checked_add(at * BUCKET_LEN as u64)?, index))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_that_was_torn_is_none() {
+        let (bytes, slot) = item(b"key", b"a value of some length", (4096, 7));
+        let both = Some((&b"key"[..], &b"a value of some length"[..]));
+        assert_eq!((parse_item(slot, &bytes), item_place(slot)), (both, (4096, 48)));
+        for at in 0..bytes.len() {
+            let mut torn = bytes.clone();
+            torn[at] ^= 1;
+            assert_eq!(parse_item(slot, &torn), None, "byte {at}");
+        }
+        assert_eq!(parse_item(slot ^ 1 << 10, &bytes), None, "another nonce");
+        assert_eq!(parse_item(slot, &bytes[..20]), None);
+        assert_eq!(parse_item(slot, &[0xff; 48]), None);
+    }
+
+    #[test]
+    fn a_cell_that_was_torn_is_none() {
+        let cell = [&[3, 5][..], b"keyvalue", &[0; 22]].concat();
+        let slot = hash(SEED, &cell[..10]) >> 10 << 10 | INLINE;
+        assert_eq!(parse_cell(slot, &cell), Some((&b"key"[..], &b"value"[..])));
+        for at in 0..10 {
+            let mut torn = cell.clone();
+            torn[at] ^= 1;
+            assert_eq!(parse_cell(slot, &torn), None, "byte {at}");
+        }
+        assert_eq!(parse_cell(slot, &[0xff; 32]), None);
+        assert_eq!(parse_cell(slot, &[]), None);
+    }
+}

@@ -314,10 +314,11 @@ impl LockHistory {
     fn pass(&mut self, lease: u64, came: Result<Option<LockGrant>, ()>, at_earliest: Instant) {
         let end = match came {
             Ok(None) => return,
-            Ok(Some(grant)) => {
-                let left = grant.expiry_ms.saturating_sub(wall_ms());
-                Instant::now() + Duration::from_millis(left)
-            }
+            // It may have passed before this thread ran again.
+            Ok(Some(grant)) => match (grant.expiry_ms, wall_ms()) {
+                (end, now) if end > now => Instant::now() + Duration::from_millis(end - now),
+                (end, now) => Instant::now() - Duration::from_millis(now - end),
+            },
             Err(()) => at_earliest,
         };
         let begun = end - Duration::from_millis(SLACK_MS);
