@@ -204,6 +204,11 @@ impl PlainTopK {
         (k, predicate): (u32, RecordPredicate),
     ) -> Result<TopRecords, AppError> {
         array.check(k)?;
+        let limit = self.structure.region().len() / u64::from(array.record_len);
+        if array.number > limit {
+            let what = "the number of records in the region";
+            return Err(AppError::TooMuch { what, found: array.number, limit });
+        }
         let record_len = array.record_len as usize;
         let records = (PIECE / record_len) as u64;
         let places: Vec<(u64, usize)> = (0..array.number)

@@ -184,4 +184,7 @@ fn both_scans_find_the_same_records() {
         assert_eq!(found, plain.top(client, &array, (25, predicate)).expect("read"));
         assert_eq!(found.best.len(), 25);
     }
+    let endless = RecordArray { number: u64::MAX, ..array };
+    let refused = plain.top(client, &endless, (25, RecordPredicate::All));
+    assert!(matches!(refused, Err(AppError::TooMuch { .. })), "{refused:?}");
 }

@@ -71,7 +71,8 @@ impl PlainLock {
             if latest.expiry_ms > now_ms {
                 return Ok(LockAnswer::Held { grant: latest, owner: their_owner });
             }
-            let grant = LockGrant { token: latest.token + 1, expiry_ms: now_ms + lease_ms };
+            let grant =
+                LockGrant { token: latest.token.saturating_add(1), expiry_ms: now_ms + lease_ms };
             let (entry, to) = (self.entry, word_of(grant.token, grant.expiry_ms));
             let structure = &mut self.active.structure;
             let found = structure.swap(client, (entry + WORD as u64, held, to))?;
