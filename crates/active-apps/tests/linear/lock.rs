@@ -271,8 +271,9 @@ impl LockClient {
 
     /// Waits until nobody has the lock; the latest token, and the protected word.
     pub(crate) fn until_free(&mut self) -> (u64, GuardedState) {
+        let deadline = Instant::now() + crate::node::SOON;
         loop {
-            let (client, deadline) = (&mut self.own.client, Instant::now() + crate::node::SOON);
+            let client = &mut self.own.client;
             let look = self.plain.look(client).map_err(missing);
             let guarded = self.guarded.read(client).map_err(missing);
             if let (Ok(look), Ok(guarded)) = (look, guarded)
