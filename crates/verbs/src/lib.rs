@@ -33,8 +33,8 @@
 //! ```
 //!
 //! Modules in reading order: [`context`], [`pd`], [`mr`], [`qp`] with [`state`] and [`ended`],
-//! [`cq`] with `poll_interval`, `yielding` and `away`, [`srq`], [`channel`], [`event`], [`cm`], [`tap`],
-//! `engine`, `signal`, [`error`].
+//! [`cq`] with `poll_interval`, `yielding` and `away`, [`srq`], [`channel`], [`event`], [`cm`],
+//! [`tap`], `engine`, `signal`, [`error`].
 
 // `--cfg loom` builds the models of `engine/role`.
 #![allow(unexpected_cfgs)]

@@ -209,8 +209,8 @@ fn printable(text: &str) -> String {
 const CONFLICT: &str = "others changed the region each time that it ran, and the time for which \
     they are then kept out was too short (10 ms for executions, 1 ms for peers' writes); nothing \
     has changed: try again when less is written, or let it do less at a time";
-const UNKNOWN: &str = "it is not known whether it was executed: the node did not answer in time, or \
-    has lost what it knew of it; look at the region before trying again";
+const UNKNOWN: &str = "it is not known whether it was executed: the node did not answer in time, \
+    or has lost what it knew of it; look at the region before trying again";
 
 impl Outcome {
     pub(super) fn is_stopped(&self) -> bool {

@@ -26,7 +26,7 @@ const REGIONS: &str = "[active.regions]\n\
 /// Those of a program that cargo builds in release mode.
 const BUILDS: [&[&str]; 2] = [
     &["build", "--release", "--package=outboard"],
-    &["build", "--release", "--package=outboard-active", "--example=active_load"],
+    &["build", "--release", "--package=outboard-active-apps", "--example=active_load"],
 ];
 
 /// The programs and a key, where every user may read them.

@@ -5,9 +5,9 @@
 use crate::Failure;
 use crate::calls::done;
 use crate::session::connect;
-use crate::shipped::words;
 use crate::timing::milliseconds;
 use outboard_active::{ActiveCall, ActiveClient, ModuleHash, RemoteRegion};
+use outboard_active_apps::bytes::words;
 use outboard_offcode::Wasmtime;
 use outboard_offcode::executor::{Outcome, Usage};
 use outboard_offcode::local::LocalRunner;

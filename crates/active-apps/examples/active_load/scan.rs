@@ -3,8 +3,9 @@
 
 use crate::Failure;
 use crate::session::connect;
-use crate::shipped::{ROOT, ShippedModule, words};
+use crate::shipped::{ROOT, ShippedModule};
 use crate::timing::{Timing, milliseconds};
+use outboard_active_apps::{RecordArray, RecordPredicate};
 use serde_json::Value;
 
 /// Bytes of all records, and of one: a key and a value.
@@ -13,9 +14,7 @@ const RECORD: u64 = 16;
 const PIECE: usize = 1 << 20;
 /// Reads under way at a time.
 const DEPTH: u64 = 16;
-/// Of `topk.h`: a <= key <= b.
-const KEY_RANGE: u64 = 1;
-const BEST: u64 = 10;
+const BEST: u32 = 10;
 
 /// The same records as `topk.c` of the benchmark makes.
 fn records() -> Vec<u8> {
@@ -31,7 +30,8 @@ fn records() -> Vec<u8> {
 
 /// `struct topk_args` for so many bytes: half of the keys are selected.
 pub(crate) fn args(bytes: u64) -> Vec<u8> {
-    words(&[ROOT, bytes / RECORD, RECORD | BEST << 32, KEY_RANGE, 0, u64::MAX / 2])
+    let array = RecordArray { offset: ROOT, number: bytes / RECORD, record_len: 16 };
+    array.top_args(BEST, RecordPredicate::KeyRange(0, u64::MAX / 2))
 }
 
 /// Fills the region, then executes again and again, or reads everything again and again.

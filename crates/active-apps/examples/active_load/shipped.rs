@@ -1,8 +1,9 @@
-//! Modules that are shipped with Outboard, loaded with what they import; and their arguments.
+//! Modules that are shipped with Outboard, loaded from a directory with what they import.
 
 use crate::Failure;
 use crate::calls::done;
 use outboard_active::{ActiveCall, ActiveClient, ModuleHash, RemoteRegion};
+use outboard_active_apps::Structure;
 use std::fs;
 use std::path::Path;
 
@@ -35,22 +36,16 @@ impl ShippedModule {
         Ok(Self { client, region, module })
     }
 
+    /// The structure of the module, at its usual place.
+    pub(crate) fn structure(&self) -> Structure {
+        Structure::new(&self.region, ROOT, self.module)
+    }
+
     /// Executes an entry.
     pub(crate) fn call(&mut self, entry: &str, args: &[u8]) -> Result<Vec<u8>, Failure> {
         let call = ActiveCall::new(&self.region, self.module, entry, args);
         done(self.client.execute(&call)?)
     }
-}
-
-/// The node's structures are little-endian words.
-pub(crate) fn words(words: &[u64]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
-}
-
-/// The word at an offset of bytes that came.
-pub(crate) fn word(bytes: &[u8], at: usize) -> Result<u64, Failure> {
-    let found = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
-    Ok(u64::from_le_bytes(*found.ok_or("an answer is too short")?))
 }
 
 fn stem(path: &Path) -> String {

@@ -6,10 +6,11 @@ use crate::calls::done;
 use crate::list::ListWork;
 use crate::scan;
 use crate::session::connect;
-use crate::shipped::{ROOT, ShippedModule, words};
+use crate::shipped::{ROOT, ShippedModule};
 use crate::table::TableWork;
 use crate::timing::{Timing, milliseconds};
 use outboard_active::{ActiveCall, CallPlace};
+use outboard_active_apps::bytes::words;
 use serde_json::{Value, json};
 
 /// Bytes of the records that are scanned: more than the library reads at once.
