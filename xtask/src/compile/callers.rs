@@ -186,6 +186,9 @@ fn cargo(site: &Site, at: &Path) -> Result<Command> {
     cargo.env("RUSTUP_HOME", of_user("RUSTUP_HOME", ".rustup"));
     let toolchain = env::var_os("RUSTUP_TOOLCHAIN");
     cargo.envs(toolchain.map(|name| ("RUSTUP_TOOLCHAIN", name)));
+    // The distribution's rustc, which comes before others in the site's path, is another release's.
+    let own = env::var_os("CARGO").map(|cargo| PathBuf::from(cargo).with_file_name("rustc"));
+    cargo.envs(own.filter(|rustc| rustc.is_file()).map(|rustc| ("RUSTC", rustc)));
     let path = [site.path(), env::var_os("PATH").context("PATH is not set")?];
     cargo.env("PATH", path.join(OsStr::new(":"))).current_dir(at);
     Ok(cargo)

@@ -72,6 +72,9 @@ pub fn inspect(
     other: impl Fn(&ModuleHash, &str) -> Option<Option<ExportedFunction>>,
 ) -> Result<ModuleInfo, LoadError> {
     within("bytes", bytes.len() as u64, limits.bytes as u64)?;
+    if !bytes.starts_with(MAGIC) {
+        return Err(LoadError::Invalid("it does not begin as one, with \"\\0asm\"".into()));
+    }
     let mut reading = Reading::new(limits);
     for payload in Parser::new(0).parse_all(bytes) {
         reading.payload(payload.map_err(invalid)?)?;
@@ -79,6 +82,9 @@ pub fn inspect(
     Validator::new_with_features(FEATURES).validate_all(bytes).map_err(invalid)?;
     reading.finish(bytes, other)
 }
+
+/// What every module begins with.
+const MAGIC: &[u8] = b"\0asm";
 
 fn invalid(error: wasmparser::BinaryReaderError) -> LoadError {
     LoadError::Invalid(error.to_string())

@@ -363,6 +363,7 @@ fn line(value: &Value) -> String {
             let members = members.iter().map(|(name, value)| format!("{name} {}", line(value)));
             members.collect::<Vec<_>>().join("  ")
         }
+        Value::Array(entries) => entries.iter().map(line).collect::<Vec<_>>().join("; "),
         Value::String(text) => text.escape_debug().collect(),
         other => other.to_string(),
     }
