@@ -44,7 +44,7 @@ enum outboard_active_status {
     OUTBOARD_ACTIVE_TRAP = 2,       /* the module did something wrong: the message says where */
     OUTBOARD_ACTIVE_TIME_LIMIT = 3, /* it took longer than limit_us, or than the node allows */
     OUTBOARD_ACTIVE_KILLED = 4,     /* somebody has ended it */
-    OUTBOARD_ACTIVE_CONFLICT = 5,   /* others changed the same words each time: try again */
+    OUTBOARD_ACTIVE_CONFLICT = 5,   /* others changed the region each time: try again */
     OUTBOARD_ACTIVE_BUSY = 6,       /* too much of this user's is under way: try again later */
     OUTBOARD_ACTIVE_REFUSED = 7,    /* the node refuses; also for other calls than executions */
     OUTBOARD_ACTIVE_NO_MODULE = 8,  /* neither the node nor this client has the module */
