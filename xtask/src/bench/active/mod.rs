@@ -90,10 +90,8 @@ fn page() -> Result<Report> {
 const CONDITIONS: &[&str] = &[
     "Client on processor 0, server on processor 1, loopback; where a link delays, both on \
      processor 0 and the link (`cargo xtask lab delay`), which treats all alike, on processor 1.",
-    "A node's loop looks for requests before it sleeps, not for one-sided operations: on loopback \
-     each plain Read, Write or CompareSwap wakes it. While another client keeps it awake, a plain \
-     Read takes about 8 µs instead of 26, and the ratios of structures on loopback are about a \
-     third of those below.",
+    "A node's loop looks for requests and for peers' reads and writes before it sleeps, so that on \
+     loopback plain Reads, Writes and CompareSwaps find it awake as executions do.",
     "\"Encrypted\" is AES-256-GCM: Outboard's sessions, Redis's TLS 1.3. \"Trusted\" is neither. \
      Each is compared with its like.",
     "Redis is Debian's, without persistence; its client (`redis.c`) is one thread in plain C on \
