@@ -95,9 +95,9 @@ pub(super) fn on_loopback() -> Result<CheckedPath> {
     let title = "Checked on loopback, both sides spinning".to_owned();
     let note =
         "On loopback the client is on processor 0, the node on processor 1. The node's loop \
-                looks for messages for 1 ms behind the last one, and Reads are no messages: a \
-                second client, also on processor 0, executes an empty module every 0.4 ms, so that \
-                plain verbs, too, find the node awake. (Without it each Read took 26 µs.)"
+                looks for messages for 1 ms behind the last one, and a second client, also on \
+                processor 0, executes an empty module every 0.4 ms: plain verbs, too, find the \
+                node awake."
             .to_owned();
     Ok(CheckedPath { title, note, found })
 }
