@@ -8,9 +8,10 @@ use outboard_offcode::abi::CallBlock;
 use outboard_offcode::inspect::ModuleLimits;
 use outboard_offcode::instance::{CallInput, WarmInstance};
 use outboard_offcode::store::{StoreLimits, TenantId};
-use outboard_offcode::{ActiveRegion, ModuleStore, Wasmtime};
+use outboard_offcode::{ActiveRegion, LoadError, ModuleStore, Wasmtime};
 use std::sync::{Arc, LazyLock};
 
+const ALLOC: &[u8] = include_bytes!("../../modules/built/alloc.wasm");
 const TENANT: TenantId = TenantId([1; 32]);
 
 static ENGINE: LazyLock<Arc<Wasmtime>> =
@@ -20,7 +21,13 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let module = ModuleLimits { functions: 100, items: 100, table: 100, ..ModuleLimits::default() };
     let limits = StoreLimits { module, ..StoreLimits::default() };
     let store = ModuleStore::new(Arc::clone(&ENGINE), limits);
-    let Ok(info) = store.load(Some(TENANT), "fuzz", bytes) else { return };
+    let mut loaded = store.load(Some(TENANT), "fuzz", bytes);
+    if let Err(LoadError::Missing { .. }) = loaded {
+        // What most shipped modules import.
+        store.load(Some(TENANT), "alloc", ALLOC).expect("a shipped module");
+        loaded = store.load(Some(TENANT), "fuzz", bytes);
+    }
+    let Ok(info) = loaded else { return };
     let program = store.program(TENANT, &info.hash, Bounding::Fuel).expect("it is loaded");
     let region = ActiveRegion::new("fuzz", 4096, 4096).expect("memory");
     let budget = Budget::Fuel(10_000);
