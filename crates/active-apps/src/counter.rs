@@ -7,8 +7,7 @@
 use crate::bytes::{word, word_in, words, words_then};
 use crate::error::AppError;
 use crate::expiry::EXPIRY_LEN;
-use crate::shipped::AppModule;
-use crate::structure::Structure;
+use crate::structure::{Structure, handle_on_structure};
 use crate::table::{PlainHashTable, TableFound};
 use outboard_active::{ActiveClient, RemoteRegion};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -35,31 +34,9 @@ pub struct ActiveCounter {
     structure: Structure,
 }
 
+handle_on_structure!(ActiveCounter, Script);
+
 impl ActiveCounter {
-    /// Those of the table at an offset. No round trip.
-    ///
-    /// # Errors
-    /// [`AppError`].
-    pub fn open(
-        client: &mut ActiveClient,
-        region: &RemoteRegion,
-        root: u64,
-    ) -> Result<Self, AppError> {
-        Ok(Self::on(Structure::shipped(client, region, root, AppModule::Script)?))
-    }
-
-    /// The same with a module of the caller's choice.
-    #[must_use]
-    pub fn on(structure: Structure) -> Self {
-        Self { structure }
-    }
-
-    /// What it works on, with the count of round trips.
-    #[must_use]
-    pub fn structure(&self) -> &Structure {
-        &self.structure
-    }
-
     /// Adds to a counter, which is 0 if it is not there; the sum, which wraps. One round trip.
     ///
     /// # Errors

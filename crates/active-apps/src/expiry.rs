@@ -11,8 +11,7 @@
 
 use crate::bytes::{word, words, words_then};
 use crate::error::AppError;
-use crate::shipped::AppModule;
-use crate::structure::Structure;
+use crate::structure::{Structure, handle_on_structure};
 use outboard_active::{ActiveClient, RemoteRegion};
 use std::ops::Range;
 use std::time::Duration;
@@ -42,6 +41,8 @@ pub(crate) fn ttl_ns(ttl: Option<Duration>) -> u64 {
     ttl.map_or(0, |ttl| u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX).max(1))
 }
 
+handle_on_structure!(ActiveExpiry, Script);
+
 impl ActiveExpiry {
     /// A new, empty table in these bytes of a region, as [`ActiveHashTable::create`] makes it. One
     /// round trip.
@@ -61,30 +62,6 @@ impl ActiveExpiry {
         let args = words(&[place.start, len, first.into()]);
         values.structure.call(client, "init", &args)?;
         Ok(values)
-    }
-
-    /// The table at an offset. No round trip.
-    ///
-    /// # Errors
-    /// [`AppError`].
-    pub fn open(
-        client: &mut ActiveClient,
-        region: &RemoteRegion,
-        root: u64,
-    ) -> Result<Self, AppError> {
-        Ok(Self::on(Structure::shipped(client, region, root, AppModule::Script)?))
-    }
-
-    /// The same with a module of the caller's choice.
-    #[must_use]
-    pub fn on(structure: Structure) -> Self {
-        Self { structure }
-    }
-
-    /// What it works on, with the count of round trips.
-    #[must_use]
-    pub fn structure(&self) -> &Structure {
-        &self.structure
     }
 
     /// Stores a value for so long, or for ever; whether it replaced one that had not expired. One

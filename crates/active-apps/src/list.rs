@@ -6,8 +6,7 @@
 
 use crate::bytes::{word, word_in, words, words_then};
 use crate::error::AppError;
-use crate::shipped::AppModule;
-use crate::structure::Structure;
+use crate::structure::{Structure, handle_on_structure};
 use outboard_active::{ActiveClient, RemoteRegion};
 use std::ops::Range;
 
@@ -65,6 +64,8 @@ pub struct ActiveList {
     structure: Structure,
 }
 
+handle_on_structure!(ActiveList, List);
+
 impl ActiveList {
     /// A new, empty list in these bytes of a region, whose start is a multiple of 64. One round
     /// trip.
@@ -79,30 +80,6 @@ impl ActiveList {
         let mut list = Self::open(client, region, place.start)?;
         list.init(client, place.end.saturating_sub(place.start))?;
         Ok(list)
-    }
-
-    /// The list at an offset. No round trip.
-    ///
-    /// # Errors
-    /// [`AppError`].
-    pub fn open(
-        client: &mut ActiveClient,
-        region: &RemoteRegion,
-        root: u64,
-    ) -> Result<Self, AppError> {
-        Ok(Self::on(Structure::shipped(client, region, root, AppModule::List)?))
-    }
-
-    /// The same with a module of the caller's choice.
-    #[must_use]
-    pub fn on(structure: Structure) -> Self {
-        Self { structure }
-    }
-
-    /// What it works on, with the count of round trips.
-    #[must_use]
-    pub fn structure(&self) -> &Structure {
-        &self.structure
     }
 
     /// Forgets all nodes: an empty list of so many bytes. One round trip.

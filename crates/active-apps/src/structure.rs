@@ -6,6 +6,40 @@ use crate::error::AppError;
 use crate::shipped::AppModule;
 use outboard_active::{ActiveCall, ActiveClient, ModuleHash, RemoteRegion};
 
+/// What a handle is made with, where its structure is known by its offset alone. The handle has a
+/// field `structure` and nothing else.
+macro_rules! handle_on_structure {
+    ($handle:ident, $module:ident) => {
+        impl $handle {
+            /// What is at an offset of a region, with the module that is shipped. No round trip.
+            ///
+            /// # Errors
+            /// [`AppError`](crate::AppError).
+            pub fn open(
+                client: &mut outboard_active::ActiveClient,
+                region: &outboard_active::RemoteRegion,
+                root: u64,
+            ) -> Result<Self, crate::AppError> {
+                let module = crate::shipped::AppModule::$module;
+                Ok(Self::on(crate::structure::Structure::shipped(client, region, root, module)?))
+            }
+
+            /// The same with a module of the caller's choice.
+            #[must_use]
+            pub fn on(structure: crate::structure::Structure) -> Self {
+                Self { structure }
+            }
+
+            /// What it works on, with the count of round trips.
+            #[must_use]
+            pub fn structure(&self) -> &crate::structure::Structure {
+                &self.structure
+            }
+        }
+    };
+}
+pub(crate) use handle_on_structure;
+
 /// A structure in a region. Handles are made of one, and clones of it are the same structure.
 #[derive(Clone, Debug)]
 pub struct Structure {

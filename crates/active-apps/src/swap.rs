@@ -11,9 +11,8 @@
 use crate::bytes::{word, words};
 use crate::error::AppError;
 use crate::expiry::ttl_ns;
-use crate::shipped::AppModule;
-use crate::structure::Structure;
-use outboard_active::{ActiveClient, RemoteRegion};
+use crate::structure::{Structure, handle_on_structure};
+use outboard_active::ActiveClient;
 use std::time::Duration;
 
 /// `SCRIPT_KEYS_MAX`.
@@ -52,31 +51,9 @@ pub struct ActiveSwap {
     structure: Structure,
 }
 
+handle_on_structure!(ActiveSwap, Script);
+
 impl ActiveSwap {
-    /// On the table at an offset. No round trip.
-    ///
-    /// # Errors
-    /// [`AppError`].
-    pub fn open(
-        client: &mut ActiveClient,
-        region: &RemoteRegion,
-        root: u64,
-    ) -> Result<Self, AppError> {
-        Ok(Self::on(Structure::shipped(client, region, root, AppModule::Script)?))
-    }
-
-    /// The same with a module of the caller's choice.
-    #[must_use]
-    pub fn on(structure: Structure) -> Self {
-        Self { structure }
-    }
-
-    /// What it works on, with the count of round trips.
-    #[must_use]
-    pub fn structure(&self) -> &Structure {
-        &self.structure
-    }
-
     /// Stores all new values if all keys are as expected. One round trip.
     ///
     /// # Errors

@@ -15,8 +15,7 @@ pub(crate) use plain::TableFound;
 
 use crate::bytes::{word, words, words_then};
 use crate::error::AppError;
-use crate::shipped::AppModule;
-use crate::structure::Structure;
+use crate::structure::{Structure, handle_on_structure};
 use outboard_active::{ActiveClient, RemoteRegion};
 use std::ops::Range;
 
@@ -44,6 +43,8 @@ pub struct ActiveHashTable {
     structure: Structure,
 }
 
+handle_on_structure!(ActiveHashTable, Table);
+
 impl ActiveHashTable {
     /// A new, empty table in these bytes of a region, whose start is a multiple of 64; with
     /// `2^first` buckets, `first` up to 14. One round trip.
@@ -59,30 +60,6 @@ impl ActiveHashTable {
         let mut table = Self::open(client, region, place.start)?;
         table.init(client, place.end.saturating_sub(place.start), first)?;
         Ok(table)
-    }
-
-    /// The table at an offset. No round trip.
-    ///
-    /// # Errors
-    /// [`AppError`].
-    pub fn open(
-        client: &mut ActiveClient,
-        region: &RemoteRegion,
-        root: u64,
-    ) -> Result<Self, AppError> {
-        Ok(Self::on(Structure::shipped(client, region, root, AppModule::Table)?))
-    }
-
-    /// The same with a module of the caller's choice.
-    #[must_use]
-    pub fn on(structure: Structure) -> Self {
-        Self { structure }
-    }
-
-    /// What it works on, with the count of round trips.
-    #[must_use]
-    pub fn structure(&self) -> &Structure {
-        &self.structure
     }
 
     pub(crate) fn structure_mut(&mut self) -> &mut Structure {

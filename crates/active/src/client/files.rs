@@ -2,17 +2,16 @@
 
 use super::{ActiveClient, ActiveError};
 use outboard_offcode::ModuleHash;
+use outboard_offcode::inspect::ModuleLimits;
 use outboard_unix::regular::read_regular;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Files beside a module that are looked at for what it imports, at most.
 const BESIDE_MAX: usize = 256;
-/// Bytes of a module's file, at most: no node takes as many.
-const MODULE_MAX: usize = 64 << 20;
 
 fn read(path: &Path) -> Result<Vec<u8>, ActiveError> {
-    read_regular(path, MODULE_MAX)
+    read_regular(path, ModuleLimits::default().bytes)
         .map_err(|source| ActiveError::File { path: path.to_owned(), source })
 }
 

@@ -196,7 +196,7 @@ pub enum Outcome {
     Machine(String),
 }
 
-/// A module's text without what a terminal would obey; a trap has lines.
+/// A module's or a node's text without what a terminal would obey; a trap has lines.
 fn printable(text: &str) -> String {
     let shown = |c: char| match c {
         '\n' | '\t' => c.to_string(),
@@ -235,9 +235,10 @@ impl Outcome {
             Self::NoEntry(entry) => format!("the module has no entry {entry:?}"),
             Self::Killed => "it was killed; nothing has changed".to_owned(),
             Self::Conflict => CONFLICT.to_owned(),
-            Self::Timeout(why) => format!("{why}; nothing has changed"),
-            Self::Trap(text) => printable(text),
-            Self::Busy(text) | Self::Refused(text) | Self::Machine(text) => text.clone(),
+            Self::Timeout(why) => format!("{}; nothing has changed", printable(why)),
+            Self::Trap(text) | Self::Busy(text) | Self::Refused(text) | Self::Machine(text) => {
+                printable(text)
+            }
             Self::Unknown => UNKNOWN.to_owned(),
         };
         Some(text)
@@ -272,7 +273,9 @@ mod tests {
         let text = "\u{1b}[31m\nred".to_owned();
         let failed = Outcome::Failed { code: 5, text: text.clone() }.failure();
         assert_eq!(failed.as_deref(), Some("the module failed with code 5: \\u{1b}[31m\\nred"));
-        let trap = Outcome::Trap(text).failure();
-        assert_eq!(trap.as_deref(), Some("\\u{1b}[31m\nred"));
+        for outcome in [Outcome::Trap, Outcome::Busy, Outcome::Refused, Outcome::Machine] {
+            let said = outcome(text.clone()).failure();
+            assert_eq!(said.as_deref(), Some("\\u{1b}[31m\nred"));
+        }
     }
 }

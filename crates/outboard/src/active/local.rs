@@ -5,6 +5,7 @@ use crate::Outcome;
 use crate::quantity::ByteCount;
 use clap::Args;
 use outboard_offcode::executor::{Moment, Outcome as Executed};
+use outboard_offcode::inspect::ModuleLimits;
 use outboard_offcode::local::LocalRunner;
 use outboard_offcode::{ModuleHash, Wasmtime};
 use outboard_unix::regular::read_regular;
@@ -102,16 +103,13 @@ fn runner(size: ByteCount) -> Result<LocalRunner<Wasmtime>, Box<dyn Error>> {
     Ok(LocalRunner::new(Wasmtime::new(None)?, len)?)
 }
 
-/// Bytes of a module's file, at most: no engine takes as many.
-const MODULE_MAX: usize = 64 << 20;
-
 /// Loads a module's file; its name is the file's without what follows the first dot.
 fn load(
     runner: &LocalRunner<Wasmtime>,
     path: &Path,
 ) -> Result<(String, ModuleHash), Box<dyn Error>> {
     let shown = path.display();
-    let read = read_regular(path, MODULE_MAX);
+    let read = read_regular(path, ModuleLimits::default().bytes);
     let bytes = read.map_err(|error| format!("{shown}: {error}"))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = name.split('.').next().unwrap_or_default().to_owned();
