@@ -22,6 +22,7 @@ pub mod inspect;
 pub mod instance;
 pub mod journal;
 pub mod local;
+pub mod low_priority;
 mod program;
 pub mod region;
 pub mod stop;

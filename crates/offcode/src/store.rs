@@ -4,7 +4,8 @@
 use crate::engine::{Bounding, Linked, WasmEngine};
 use crate::error::LoadError;
 use crate::hash::ModuleHash;
-use crate::inspect::{ExportedFunction, ModuleInfo, ModuleLimits, inspect};
+use crate::inspect::{ModuleInfo, ModuleLimits, inspect};
+use crate::low_priority::LowPriority;
 use crate::program::{ProgramPart, link};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -52,6 +53,8 @@ pub struct OwnedModule {
 pub struct ModuleStore<E: WasmEngine> {
     engine: Arc<E>,
     limits: StoreLimits,
+    /// Who compiles tenants' modules, if not the thread that loads.
+    compilers: Option<LowPriority>,
     state: Mutex<State<E>>,
     /// Grows when somebody loses a module.
     drops: AtomicU64,
@@ -75,6 +78,13 @@ struct Stored<E: WasmEngine> {
     holders: usize,
 }
 
+/// A module, read and compiled for both bounds.
+struct Compiled<M> {
+    info: Arc<ModuleInfo>,
+    fuel: Arc<M>,
+    time: Arc<M>,
+}
+
 impl<E: WasmEngine> fmt::Debug for ModuleStore<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ModuleStore").field("limits", &self.limits).finish_non_exhaustive()
@@ -91,7 +101,15 @@ impl<E: WasmEngine> ModuleStore<E> {
             operator: Modules::new(),
             programs: HashMap::new(),
         };
-        Self { engine, limits, state: Mutex::new(state), drops: AtomicU64::new(0) }
+        let (state, drops) = (Mutex::new(state), AtomicU64::new(0));
+        Self { engine, limits, compilers: None, state, drops }
+    }
+
+    /// The same store, for which these threads compile tenants' modules; the operator's are compiled
+    /// by the thread that loads them.
+    #[must_use]
+    pub fn with_compilers(self, compilers: LowPriority) -> Self {
+        Self { compilers: Some(compilers), ..self }
     }
 
     /// The engine.
@@ -120,11 +138,13 @@ impl<E: WasmEngine> ModuleStore<E> {
         if let Some(info) = self.adopt(tenant, name, hash, bytes.len())? {
             return Ok(info);
         }
-        let info =
-            inspect(bytes, &self.limits.module, |hash, field| self.export(tenant, hash, field))?;
-        let compile = |bound| self.engine.compile(bytes, bound).map(Arc::new);
-        let (fuel, time) = (compile(Bounding::Fuel)?, compile(Bounding::Time)?);
-        let info = Arc::new(info);
+        let known = self.infos(tenant);
+        let compile = || self.compile(&known, bytes);
+        let compilers = self.compilers.as_ref().filter(|_| tenant.is_some());
+        let Compiled { info, fuel, time } = match compilers {
+            Some(low) => low.run(compile)?,
+            None => compile()?,
+        };
         let mut state = self.lock();
         let part = ProgramPart { info: Arc::clone(&info), module: Arc::clone(&fuel) };
         link(
@@ -144,6 +164,20 @@ impl<E: WasmEngine> ModuleStore<E> {
         drop(state);
         self.adopt(tenant, name, hash, bytes.len())?;
         Ok(info)
+    }
+
+    /// Reads and compiles a module, which takes time.
+    fn compile(
+        &self,
+        known: &HashMap<ModuleHash, Arc<ModuleInfo>>,
+        bytes: &[u8],
+    ) -> Result<Compiled<E::Module>, LoadError> {
+        let export = |hash: &ModuleHash, field: &str| {
+            known.get(hash).map(|info| info.exports.get(field).cloned())
+        };
+        let info = Arc::new(inspect(bytes, &self.limits.module, export)?);
+        let compile = |bound| self.engine.compile(bytes, bound).map(Arc::new);
+        Ok(Compiled { info, fuel: compile(Bounding::Fuel)?, time: compile(Bounding::Time)? })
     }
 
     /// Gives a tenant a module that is stored; `None` if it is not.
@@ -177,18 +211,13 @@ impl<E: WasmEngine> ModuleStore<E> {
         Ok(Some(Arc::clone(&stored.info)))
     }
 
-    /// What a module that the tenant has exports under a name; `None` if it has no such module.
-    fn export(
-        &self,
-        tenant: Option<TenantId>,
-        hash: &ModuleHash,
-        field: &str,
-    ) -> Option<Option<ExportedFunction>> {
+    /// What is known of the modules that a tenant may import.
+    fn infos(&self, tenant: Option<TenantId>) -> HashMap<ModuleHash, Arc<ModuleInfo>> {
         let state = self.lock();
-        if !state.has(tenant, hash) {
-            return None;
-        }
-        state.modules.get(hash).map(|stored| stored.info.exports.get(field).cloned())
+        let own = tenant.and_then(|tenant| state.tenants.get(&tenant)).into_iter().flatten();
+        let hashes = state.operator.iter().chain(own).map(|(hash, _)| *hash);
+        let known = |hash| Some((hash, Arc::clone(&state.modules.get(&hash)?.info)));
+        hashes.filter_map(known).collect()
     }
 
     /// A module that a tenant may execute.

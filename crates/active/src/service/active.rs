@@ -37,7 +37,7 @@ const ANSWERS_TOGETHER: usize = 32;
 /// Requests between two looks at the clock.
 const CLOCK_EVERY: usize = 8;
 /// Threads that load modules, and that write files.
-const LOADERS: usize = 2;
+pub(super) const LOADERS: usize = 2;
 const WRITERS: usize = 4;
 
 /// The hub of the service.
@@ -393,7 +393,11 @@ impl Service for ActiveService {
     }
 
     fn spin(&self) -> SpinMode {
-        self.spin
+        match self.spin {
+            // Spinning, it would yield its processor to a module for longer than waking up takes.
+            SpinMode::Adaptive if self.executor.needs_processors() => SpinMode::Never,
+            mode => mode,
+        }
     }
 
     fn revoked(&mut self, node: NodeId) {

@@ -1,6 +1,6 @@
 //! The service's process: its configuration and its start.
 
-use super::active::ActiveService;
+use super::active::{ActiveService, LOADERS};
 use super::operator::load_directory;
 use super::options::ActiveServiceOptions;
 use super::regions::{RegionKeeper, open_regions};
@@ -11,6 +11,7 @@ use outboard_cluster::node::{
     Needs, RequestError, Requester, ServiceLink, ServiceTable, TableError,
 };
 use outboard_cluster::service::run;
+use outboard_offcode::low_priority::LowPriority;
 use outboard_offcode::{ModuleStore, Wasmtime};
 use std::collections::HashSet;
 use std::env;
@@ -23,6 +24,9 @@ use std::sync::Arc;
 
 /// Bytes of answers that wait for a client which does not take them.
 const ANSWERS_MAX: usize = 32 << 20;
+
+/// How much compiling yields to everything else of this machine.
+const COMPILERS_NICE: i32 = 10;
 
 /// Checks the service's table, before a node starts.
 ///
@@ -69,7 +73,9 @@ fn service(link: &mut ServiceLink) -> Result<ActiveService, Box<dyn Error>> {
     let (kept, mut keeper) = (link.take_kept(), link.requester());
     let regions = open_regions(config.regions()?, kept, &mut keeper)?;
     let engine = Wasmtime::new(cache().as_deref())?;
-    let store = Arc::new(ModuleStore::new(Arc::new(engine), limits.store));
+    let compilers = LowPriority::new("outboard-compile", LOADERS, COMPILERS_NICE)?;
+    let store = ModuleStore::new(Arc::new(engine), limits.store).with_compilers(compilers);
+    let store = Arc::new(store);
     let operators = match &config.modules {
         Some(directory) => load_directory(&store, directory, limits.store.module.bytes)
             .map_err(|error| format!("modules = {}: {error}", directory.display()))?,

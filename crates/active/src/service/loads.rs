@@ -11,13 +11,9 @@ use outboard_cluster::service::ServiceError;
 use outboard_offcode::LoadError;
 use outboard_offcode::inspect::ModuleInfo;
 use outboard_secure::NodeId;
-use rustix::process::setpriority_process;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-
-/// How much compiling yields to everything else of this machine.
-const NICE: i32 = 10;
 
 /// Loads of an identity that wait for others of it, at most.
 const QUEUED_MAX: usize = 64;
@@ -176,8 +172,6 @@ impl ActiveService {
         let (store, sender, waker) =
             (Arc::clone(&self.store), self.sender.clone(), self.waker.clone());
         let begun = self.loaders.run(move || {
-            // Without the lower priority it only competes more with the loop.
-            let _lowered = setpriority_process(Some(rustix::thread::gettid()), NICE);
             let load = || store.load(Some(tenant_of(node)), &name, &bytes);
             let defect = |_| Err(LoadError::Engine("a defect of Outboard: it panicked".into()));
             let loaded = catch_unwind(AssertUnwindSafe(load)).unwrap_or_else(defect);

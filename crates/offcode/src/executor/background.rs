@@ -1,18 +1,20 @@
-//! Threads of low priority for what takes long: executions, and making instances.
+//! Threads for what takes long: executions, and making instances. Each is a worker of ordinary
+//! priority, which holds locks and commits, and has the modules' code run by a thread of low
+//! priority, which holds nothing that others wait for.
 //!
 //! Tenants take turns; what one has waiting delays no other by more than what is running. Each has
 //! a limit on what runs and what waits.
 
 use super::outcome_of;
 use super::request::{Outcome, Request};
-use super::run::{Attempt, attempt};
+use super::run::{Attempt, RunsOn, attempt};
 use super::warm::InstanceKey;
 use crate::engine::{Bounding, Budget, KillSwitch, WasmEngine};
 use crate::hash::ModuleHash;
 use crate::instance::WarmInstance;
+use crate::low_priority::LowPriority;
 use crate::stop::Stop;
 use crate::store::{ModuleStore, TenantId};
-use rustix::process::setpriority_process;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Instant;
 
-/// How much the threads yield to everything else of this machine, unless a caller says otherwise.
+/// How much modules' code yields to everything else of this machine, unless a caller says otherwise.
 const NICE: i32 = 15;
 /// Instances that the threads keep, at most.
 const INSTANCES_MAX: usize = 64;
@@ -38,7 +40,7 @@ pub struct BackgroundLimits {
     pub running: usize,
     /// Requests of one tenant that wait.
     pub waiting: usize,
-    /// The threads' priority, as nice(1) has it.
+    /// The priority of modules' code, as nice(1) has it.
     pub nice: i32,
 }
 
@@ -84,6 +86,7 @@ pub(super) struct ExecutorThreads<E: WasmEngine> {
 struct Shared<E: WasmEngine> {
     store: Arc<ModuleStore<E>>,
     limits: BackgroundLimits,
+    low: LowPriority,
     queues: Mutex<Queues<E::Instance>>,
     changed: Condvar,
     sender: mpsc::Sender<Told<E::Instance>>,
@@ -131,11 +134,13 @@ impl<E: WasmEngine> ExecutorThreads<E> {
             is_ending: false,
         };
         let (queues, changed) = (Mutex::new(queues), Condvar::new());
-        let shared = Arc::new(Shared { store, limits, queues, changed, sender, wake });
+        // As many as there are workers: no worker waits for another's module.
+        let low = LowPriority::new("outboard-execute", limits.threads, limits.nice)?;
+        let shared = Arc::new(Shared { store, limits, low, queues, changed, sender, wake });
         let background = Self { shared };
         for _ in 0..limits.threads {
             let shared = Arc::clone(&background.shared);
-            let thread = thread::Builder::new().name("outboard-execute".into());
+            let thread = thread::Builder::new().name("outboard-commit".into());
             thread.spawn(move || shared.work())?;
         }
         Ok(background)
@@ -238,8 +243,6 @@ impl<E: WasmEngine> Shared<E> {
     }
 
     fn work(&self) {
-        // Without the lower priority executions only compete more with the loop.
-        let _lowered = setpriority_process(Some(rustix::thread::gettid()), self.limits.nice);
         while let Some((job, since, kill)) = self.wait() {
             let (tenant, token) = (job.request().tenant, job.request().token);
             let told = self.perform(job, since, &kill);
@@ -315,7 +318,8 @@ impl<E: WasmEngine> Shared<E> {
             _ => self.instance(request, Bounding::Time, &budget)?,
         };
         let mut result = Vec::new();
-        let attempted = attempt(&mut instance, request, &budget, &mut result);
+        let runs_on = RunsOn::LowPriority(&self.low);
+        let attempted = attempt(&mut instance, request, (&budget, runs_on), &mut result);
         self.keep(key, instance);
         match attempted {
             Attempt::Ended { outcome, conflicts, log, .. } => Ok((outcome, conflicts, log)),
@@ -333,12 +337,12 @@ impl<E: WasmEngine> Shared<E> {
         let program = self.store.program(request.tenant, &request.module, bound);
         let program = program.map_err(|_| Outcome::NoCode(request.module))?;
         let region = (request.region.memory(), request.region.write_max());
-        WarmInstance::new(&**self.store.engine(), &program, region, (bound, budget)).map_err(
-            |stop| match stop {
-                Stop::OutOfFuel => Outcome::Trap(START_TOO_LONG.to_owned()),
-                stop => outcome_of(stop, request.limit),
-            },
-        )
+        let engine = &**self.store.engine();
+        let made = self.low.run(|| WarmInstance::new(engine, &program, region, (bound, budget)));
+        made.map_err(|stop| match stop {
+            Stop::OutOfFuel => Outcome::Trap(START_TOO_LONG.to_owned()),
+            stop => outcome_of(stop, request.limit),
+        })
     }
 
     fn take(&self, key: &InstanceKey) -> Option<WarmInstance<E::Instance>> {

@@ -1,5 +1,5 @@
 //! Runs requests: short ones at once, in the thread that asks (a service's loop), bounded by fuel;
-//! the others on threads of low priority, bounded by time.
+//! the others on threads, bounded by time, their modules' code at low priority.
 //!
 //! An entry that used up its fuel once goes to the threads from then on. What is needed for a first
 //! execution (an instance) is made there as well; the request then comes back to the loop.
@@ -23,11 +23,12 @@ use crate::hash::ModuleHash;
 use crate::stop::Stop;
 use crate::store::{ModuleStore, TenantId};
 use background::{BackgroundJob, ExecutorThreads, Told};
-use run::{Attempt, attempt};
+use run::{Attempt, RunsOn, attempt};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Instant;
 use warm::{InstanceKey, WarmInstances};
 
@@ -78,6 +79,10 @@ pub struct Executor<E: WasmEngine> {
     warm: WarmInstances<E::Instance>,
     background: ExecutorThreads<E>,
     told: mpsc::Receiver<Told<E::Instance>>,
+    /// Jobs that the threads have.
+    on_threads: usize,
+    /// Processors that this process may use.
+    processors: usize,
     long: HashSet<(ModuleHash, String)>,
     /// Requests whose instance is being made, besides the one that it is made for, in order.
     preparing: HashMap<InstanceKey, VecDeque<Request>>,
@@ -116,6 +121,8 @@ impl<E: WasmEngine> Executor<E> {
             warm: WarmInstances::new(INSTANCES_MAX),
             background,
             told,
+            on_threads: 0,
+            processors: thread::available_parallelism().map_or(1, usize::from),
             long: HashSet::new(),
             preparing: HashMap::new(),
             over: VecDeque::new(),
@@ -176,7 +183,7 @@ impl<E: WasmEngine> Executor<E> {
             return self.prepare(key, request.clone());
         };
         let budget = Budget::Fuel(self.options.fuel);
-        let attempted = attempt(instance, request, &budget, &mut self.result);
+        let attempted = attempt(instance, request, (&budget, RunsOn::Caller), &mut self.result);
         match attempted {
             Attempt::Ended { outcome, conflicts, used, log } => {
                 (self.log, self.used) = (log, used);
@@ -209,13 +216,21 @@ impl<E: WasmEngine> Executor<E> {
         self.admit(BackgroundJob::Execute(request))
     }
 
+    /// Whether its threads have work for every processor: one who waits should sleep, not look.
+    #[must_use]
+    pub fn needs_processors(&self) -> bool {
+        self.on_threads >= self.processors
+    }
+
     /// The next request that ended on a thread: its token and its outcome.
     pub fn poll(&mut self) -> Option<(u64, Outcome)> {
         loop {
             if let Some(over) = self.over.pop_front() {
                 return Some(over);
             }
-            match self.told.try_recv().ok()? {
+            let told = self.told.try_recv().ok()?;
+            self.on_threads = self.on_threads.saturating_sub(1);
+            match told {
                 Told::Prepared { request, instance } => {
                     self.counters.instances += 1;
                     let key = InstanceKey::of(&request);
@@ -309,7 +324,13 @@ impl<E: WasmEngine> Executor<E> {
     }
 
     fn defer(&mut self, job: BackgroundJob) -> Option<Outcome> {
-        self.background.add(job).err().map(Outcome::Busy)
+        match self.background.add(job) {
+            Ok(()) => {
+                self.on_threads += 1;
+                None
+            }
+            Err(why) => Some(Outcome::Busy(why)),
+        }
     }
 }
 

@@ -1,9 +1,14 @@
 //! One request on one instance: run, commit, and run again when something else was faster.
+//!
+//! With fuel all of it happens in the caller's thread. With time the module's code runs at low
+//! priority; what peers' writes wait for, a commit or a run that keeps them out, happens in the
+//! caller's thread: at low priority it could be interrupted for long.
 
 use super::outcome_of;
 use super::request::{Outcome, Request};
 use crate::engine::{Budget, Instance};
 use crate::instance::WarmInstance;
+use crate::low_priority::LowPriority;
 use crate::region::{CommitError, Conflict, RegionWriter};
 use crate::stop::Stop;
 use outboard_mem::ClosedGate;
@@ -57,6 +62,24 @@ enum Run {
     Locked,
 }
 
+/// Where a module's code runs while it keeps no peer out.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum RunsOn<'a> {
+    /// In the caller's thread.
+    Caller,
+    /// In threads of low priority, while the caller's waits.
+    LowPriority(&'a LowPriority),
+}
+
+impl RunsOn<'_> {
+    pub(super) fn run<T: Send>(self, work: impl FnOnce() -> T + Send) -> T {
+        match self {
+            Self::Caller => work(),
+            Self::LowPriority(threads) => threads.run(work),
+        }
+    }
+}
+
 /// Whom an execution keeps out while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Alone {
@@ -86,7 +109,7 @@ impl Alone {
 pub(super) fn attempt<I: Instance>(
     instance: &mut WarmInstance<I>,
     request: &Request,
-    budget: &Budget,
+    (budget, runs_on): (&Budget, RunsOn<'_>),
     result: &mut Vec<u8>,
 ) -> Attempt {
     let (mut conflicts, mut used, mut alone) = (0, Usage::default(), Alone::No);
@@ -96,8 +119,8 @@ pub(super) fn attempt<I: Instance>(
         let left = left_of(budget, begun);
         let budget = left.as_ref().unwrap_or(budget);
         let run = match alone {
-            Alone::No => run_beside(instance, request, budget, result),
-            alone => run_alone(instance, request, (budget, alone), result),
+            Alone::No => run_beside(instance, request, (budget, runs_on), result),
+            alone => run_alone(instance, request, (budget, runs_on), alone, result),
         };
         used.add(instance, budget);
         let outcome = match run {
@@ -136,12 +159,12 @@ fn left_of(budget: &Budget, begun: Option<Instant>) -> Option<Budget> {
 fn run_beside<I: Instance>(
     instance: &mut WarmInstance<I>,
     request: &Request,
-    budget: &Budget,
+    (budget, runs_on): (&Budget, RunsOn<'_>),
     result: &mut Vec<u8>,
 ) -> Run {
     let region = &request.region;
     let since = region.begin();
-    if let Some(run) = called(instance, request, budget, result) {
+    if let Some(run) = runs_on.run(|| called(instance, request, budget, result)) {
         // What it did may come from a state that never was.
         return if region.is_unchanged(since) || is_final(&run) {
             run
@@ -170,7 +193,8 @@ fn run_beside<I: Instance>(
 fn run_alone<I: Instance>(
     instance: &mut WarmInstance<I>,
     request: &Request,
-    (budget, alone): (&Budget, Alone),
+    (budget, runs_on): (&Budget, RunsOn<'_>),
+    alone: Alone,
     result: &mut Vec<u8>,
 ) -> Run {
     let region = &request.region;
@@ -187,7 +211,8 @@ fn run_alone<I: Instance>(
     };
     let closed = (alone == Alone::Peers).then(|| region.memory().close_gate());
     let since = region.begin();
-    match called(instance, request, &budget, result) {
+    let runs_on = if closed.is_some() { RunsOn::Caller } else { runs_on };
+    match runs_on.run(|| called(instance, request, &budget, result)) {
         Some(Run::Ended(Outcome::Timeout(_))) if is_cut => Run::Ended(Outcome::Conflict),
         Some(run) => run,
         None if instance.execution().is_clean() => Run::Done { seq: region.seq() },

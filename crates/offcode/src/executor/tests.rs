@@ -287,3 +287,41 @@ fn an_execution_says_what_it_has_used() {
     assert!(ten - none > 50, "each byte costs some instructions");
     assert_eq!(used("empty", b""), empty, "the same whenever it is run");
 }
+
+/// Clock ticks, of 10 ms, that this process's threads of that name have computed.
+fn ticks_of(name: &str) -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("threads");
+    let ticks = |task: std::fs::DirEntry| {
+        // Another test's thread may end meanwhile.
+        let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
+        let (comm, fields) = stat.split_once('(')?.1.rsplit_once(')')?;
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        (comm == name).then(|| fields[11].parse::<u64>().expect("a number"))
+    };
+    tasks.flatten().filter_map(ticks).sum()
+}
+
+#[test]
+fn modules_that_take_long_compute_on_threads_of_low_priority_and_want_processors() {
+    let mut bench = Bench::new();
+    let before = (ticks_of("outboard-execut"), ticks_of("outboard-commit"));
+    let most = 2 * thread::available_parallelism().map_or(1, usize::from);
+    for _ in 0..most {
+        let mut request = bench.request("write_and_spin");
+        request.limit = TimeLimit::Executor(Duration::from_millis(300));
+        assert_eq!(bench.executor.execute(&request), None);
+        while bench.executor.counters().instances == 0 {
+            assert!(bench.executor.poll().is_none());
+        }
+    }
+    assert!(bench.executor.needs_processors());
+    let mut left = most;
+    while left > 0 {
+        left -= usize::from(bench.executor.poll().is_some());
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!bench.executor.needs_processors());
+    let after = (ticks_of("outboard-execut"), ticks_of("outboard-commit"));
+    let (low, ordinary) = (after.0 - before.0, after.1 - before.1);
+    assert!(low > 10 && ordinary < low / 2, "{low} and {ordinary} ticks");
+}
