@@ -4,13 +4,17 @@ mod home;
 
 use home::{Home, Node};
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::mem::ManuallyDrop;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const MODULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../modules/built");
+const SERVE: [&str; 7] =
+    ["node", "--listen", "127.0.0.1:0", "--serve", "active", "--region", "kv=1M"];
+
 /// A node that serves a region, perhaps with a file.
 fn serving(home: &Home, region: &str) -> (Node, String) {
     home.node(&["--serve", "active", "--modules", MODULES, "--region", region])
@@ -81,6 +85,30 @@ fn what_cannot_be_served_is_refused_before_anything_starts() {
         let complaint = home.complaint(&all);
         assert!(complaint.contains(why), "{words:?}: {complaint}");
         assert!(!complaint.contains("panicked"), "{complaint}");
+    }
+}
+
+/// Else it would be started again and again, while its node says that it serves.
+#[test]
+fn a_node_whose_service_cannot_start_fails() {
+    let home = Home::new("active-unable");
+    let secret = home.0.join("secret");
+    fs::create_dir(&secret).expect("a directory");
+    fs::set_permissions(&secret, Permissions::from_mode(0)).expect("closed");
+    for (shell, words, why) in [
+        // The node's checks do not find this one: as root, it is not the service's user.
+        ("exec timeout 60 \"$@\"", &["--modules", "secret"][..], "Permission denied"),
+        ("ulimit -v 3000000 && exec timeout 60 \"$@\"", &[], "ulimit -v"),
+    ] {
+        let words = [&SERVE[..], words].concat();
+        let outboard = home.command(&words);
+        let mut command = Command::new("sh");
+        command.args(["-c", shell, "sh"]).arg(outboard.get_program()).args(outboard.get_args());
+        command.envs(outboard.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let output = command.current_dir(&home.0).output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(why) && said.contains("cannot start"), "{said}");
     }
 }
 

@@ -46,10 +46,7 @@ pub fn hub_options() -> HubOptions {
 pub fn serve(mut link: ServiceLink) -> ExitCode {
     match service(&mut link) {
         Ok(service) => run(link, hub_options(), service),
-        Err(error) => {
-            eprintln!("outboard: service {}: {error}", link.service());
-            ExitCode::FAILURE
-        }
+        Err(error) => link.not_started(&*error),
     }
 }
 

@@ -126,6 +126,9 @@ impl std::fmt::Debug for LinkState {
     }
 }
 
+/// How a service's process ends that could not start, for a reason that does not pass.
+pub(super) const NOT_STARTED: u8 = 78;
+
 /// Becomes the service `name` of `entries`. The hidden command of a node's program calls this, with
 /// the supervisor's socket as standard input.
 pub fn serve(name: &str, services: &[ServiceSpec]) -> ExitCode {
@@ -184,6 +187,15 @@ impl ServiceLink {
             config: setup.config,
             kept,
         })
+    }
+
+    /// Says why the service cannot start, for a reason that does not pass, and how its process is to
+    /// end. If it is the node's first process of it, the node ends, too, and fails: its operator is
+    /// still there.
+    #[must_use]
+    pub fn not_started(&self, why: &dyn std::error::Error) -> ExitCode {
+        eprintln!("outboard: service {}: {why}", self.service);
+        ExitCode::from(NOT_STARTED)
     }
 
     /// The service's name.

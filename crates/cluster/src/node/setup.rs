@@ -54,6 +54,12 @@ pub enum NodeError {
         /// The service.
         service: String,
     },
+    /// A service could not start, for a reason that does not pass.
+    #[error("service {service} cannot start: see what it said before")]
+    ServiceNotStarted {
+        /// The service.
+        service: String,
+    },
     /// A service did not end in order with the node: what it had to keep may be lost.
     #[error("service {service} did not end in order ({status}): see what it said before")]
     ServiceFailed {

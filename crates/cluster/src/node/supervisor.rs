@@ -3,6 +3,7 @@
 use super::acceptor::{Acceptor, HandshakeProgress, Session};
 use super::config::{Grants, NodeConfig, Reach, ServiceSpec};
 use super::dialing::{self, Dialing};
+use super::link::NOT_STARTED;
 use super::lists::Lists;
 use super::log::{RefusalLog, RefusalReason};
 use super::process::{DialRequest, ServiceProcess, Starter};
@@ -24,7 +25,6 @@ use std::mem::{self, MaybeUninit};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -76,8 +76,8 @@ pub struct Supervisor {
     lists_waker: Waker,
     /// Since when it is ending.
     ending: Option<Instant>,
-    /// The first service that did not end in order with the node.
-    failed: Option<(String, ExitStatus)>,
+    /// What its first service that failed with the node has come to.
+    failed: Option<NodeError>,
 }
 
 impl Supervisor {
@@ -162,7 +162,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// [`NodeError::System`] when the kernel no longer tells what happens;
-    /// [`NodeError::ServiceFailed`].
+    /// [`NodeError::ServiceNotStarted`]; [`NodeError::ServiceFailed`].
     pub fn run(mut self) -> Result<(), NodeError> {
         while !self.is_over() {
             self.keep_time(Instant::now());
@@ -176,10 +176,7 @@ impl Supervisor {
             askers.serve(&self.services, now, || self.describe(now));
             self.askers = askers;
         }
-        match self.failed {
-            Some((service, status)) => Err(NodeError::ServiceFailed { service, status }),
-            None => Ok(()),
-        }
+        self.failed.map_or(Ok(()), Err)
     }
 
     fn is_over(&self) -> bool {
@@ -370,15 +367,26 @@ impl Supervisor {
     }
 
     fn reap(&mut self, now: Instant) {
+        let mut not_started = None;
         for service in &mut self.services {
+            let is_first = service.generation() == 0;
             let Some(status) = service.reap(now) else { continue };
             let name = service.name().as_str();
-            if self.ending.is_none() {
+            if self.ending.is_some() {
+                if !status.success() {
+                    tracing::warn!("service {name} ended ({status})");
+                    let service = name.to_owned();
+                    self.failed.get_or_insert(NodeError::ServiceFailed { service, status });
+                }
+            } else if is_first && status.code() == Some(NOT_STARTED.into()) {
+                not_started = Some(NodeError::ServiceNotStarted { service: name.to_owned() });
+            } else {
                 tracing::warn!("service {name} ended ({status}); starting it again");
-            } else if !status.success() {
-                tracing::warn!("service {name} ended ({status})");
-                self.failed.get_or_insert_with(|| (name.to_owned(), status));
             }
+        }
+        if let Some(error) = not_started {
+            self.failed.get_or_insert(error);
+            self.end(now);
         }
     }
 

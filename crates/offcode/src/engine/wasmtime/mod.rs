@@ -67,6 +67,11 @@ impl Wasmtime {
     /// # Errors
     /// [`LoadError::Engine`]: this machine's.
     pub fn new(cache: Option<&Path>) -> Result<Self, LoadError> {
+        AddressSpace::try_one(GUARD).map_err(|error| {
+            let why = "an instance takes more than 4 GiB of addresses, which this process may not \
+                       have: see `ulimit -v`, or the unit's LimitAS";
+            LoadError::Engine(format!("{error}: {why}"))
+        })?;
         let (fuel, time) = (Build::new(Bounding::Fuel, cache)?, Build::new(Bounding::Time, cache)?);
         let ticker = Ticker::new(time.engine.clone());
         Ok(Self { fuel, time, ticker })

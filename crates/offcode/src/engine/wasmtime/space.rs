@@ -8,7 +8,7 @@
 use crate::abi::{SCRATCH_LEN, STACK_END};
 use crate::host::Scratch;
 use crate::stop::Stop;
-use outboard_mem::{Reservation, Rights, SharedRegion};
+use outboard_mem::{MemError, Reservation, Rights, SharedRegion};
 use std::cell::RefCell;
 use std::sync::Arc;
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
@@ -30,9 +30,8 @@ const SCRATCH: usize = SCRATCH_LEN as usize;
 
 impl AddressSpace {
     pub(super) fn new(region: &SharedRegion, guard: u64, null_traps: bool) -> Result<Self, Stop> {
-        let failed = |error: outboard_mem::MemError| Stop::Machine(error.to_string());
-        let all = usize::try_from((1_u64 << 32) + guard).unwrap_or(usize::MAX);
-        let mut reservation = Reservation::new(all).map_err(failed)?;
+        let failed = |error: MemError| Stop::Machine(error.to_string());
+        let mut reservation = Reservation::new(addresses(guard)).map_err(failed)?;
         let start = if null_traps { STACK_END as usize } else { 0 };
         reservation.map_private(start, SCRATCH - start).map_err(failed)?;
         if !region.is_empty() {
@@ -42,10 +41,20 @@ impl AddressSpace {
         Ok(Self { reservation, start })
     }
 
+    /// Whether there is room for one.
+    pub(super) fn try_one(guard: u64) -> Result<(), MemError> {
+        Reservation::new(addresses(guard)).map(drop)
+    }
+
     fn is_inside(&self, at: u32, len: usize) -> bool {
         let at = at as usize;
         at >= self.start && at.checked_add(len).is_some_and(|end| end <= SCRATCH)
     }
+}
+
+/// What one takes.
+fn addresses(guard: u64) -> usize {
+    usize::try_from((1_u64 << 32) + guard).unwrap_or(usize::MAX)
 }
 
 impl Scratch for Arc<AddressSpace> {
