@@ -21,7 +21,7 @@ pub const PROTOCOL: Protocol = Protocol::version(1);
 /// Bytes of a batch, at most.
 pub const BATCH_MAX: usize = 64 * 1024;
 /// Bytes of arguments, of a result in an answer, and of a module in a request, at most: longer
-/// ones go one-sided.
+/// results and modules go one-sided; longer arguments do not go.
 pub const INLINE_MAX: usize = 48 * 1024;
 /// Bytes of requests that a client has under way, at most, as [`ExecuteRequest`] counts them: a
 /// service that gets many more before it has answered ends the connection.

@@ -102,14 +102,21 @@ pub(crate) fn run(args: NodeArgs) -> Outcome {
     let (config, toolchains) = (file(&args, places.as_ref().ok())?, args.toolchains.clone());
     let accepts = args.accept_toolchains;
     let config = with_active(config, &args.regions, args.modules.as_deref())?;
+    let is_for_active = !args.regions.is_empty() || args.modules.is_some();
     let config = with_toolchains(config.overridden_by(flags(args)), toolchains, accepts);
     log::start(config.log.as_deref())?;
+    let serves = config.served(SERVICES);
+    if is_for_active && !serves.iter().any(|name| name == "active") {
+        Err("--region and --modules are for the service active: add --serve active")?;
+    }
+    for table in config.tables.keys().filter(|table| !serves.contains(table)) {
+        tracing::warn!("the table [{table}] has no effect: this node does not serve {table}");
+    }
     let places = match (places, &config.key) {
         // Without HOME, as daemons are started.
         (Err(KeysError::NoHome), Some(key)) => KeyPaths::beside(key.clone()),
         (places, _) => places?,
     };
-    let serves = config.served(SERVICES);
     let supervisor = Supervisor::new(config, places, SERVICES, vec![SERVICE.into()])?;
     let addresses: Vec<String> = supervisor.addresses().iter().map(ToString::to_string).collect();
     let mut out = std::io::stdout();

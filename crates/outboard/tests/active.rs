@@ -86,6 +86,8 @@ fn what_cannot_be_served_is_refused_before_anything_starts() {
         assert!(complaint.contains(why), "{words:?}: {complaint}");
         assert!(!complaint.contains("panicked"), "{complaint}");
     }
+    let unserved = home.complaint(&["node", "--listen", "127.0.0.1:0", "--region", "kv=1M"]);
+    assert!(unserved.contains("add --serve active"), "{unserved}");
 }
 
 /// Else it would be started again and again, while its node says that it serves.
@@ -94,7 +96,7 @@ fn a_node_whose_service_cannot_start_fails() {
     let home = Home::new("active-unable");
     let secret = home.0.join("secret");
     fs::create_dir(&secret).expect("a directory");
-    fs::set_permissions(&secret, Permissions::from_mode(0)).expect("closed");
+    fs::set_permissions(&secret, Permissions::from_mode(0o000)).expect("closed");
     for (shell, words, why) in [
         // The node's checks do not find this one: as root, it is not the service's user.
         ("exec timeout 60 \"$@\"", &["--modules", "secret"][..], "Permission denied"),

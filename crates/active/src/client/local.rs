@@ -7,6 +7,7 @@
 
 use super::place::{CallPlace, PlaceChooser};
 use super::{ActiveCall, ActiveClient, ActiveError, RemoteRegion};
+use crate::protocol::INLINE_MAX;
 use outboard_cluster::waker::Waker;
 use outboard_offcode::executor::{
     BackgroundLimits, Executor, ExecutorOptions, Moment, Request, TimeLimit,
@@ -31,8 +32,6 @@ const PAGE: usize = 4096;
 const SPINS: u32 = 2000;
 /// Modules that a program links, at most: as deep as imports are looked for.
 const IMPORTS_MAX: usize = 64;
-/// Bytes of a result.
-const RESULT_MAX: u32 = 256 << 10;
 /// The one tenant.
 const TENANT: TenantId = TenantId([0; 32]);
 
@@ -203,7 +202,7 @@ impl ActiveClient {
             module: call.module,
             entry: call.entry.to_owned(),
             args: call.args.to_vec(),
-            out_cap: RESULT_MAX,
+            out_cap: result_max(call),
             may_write: false,
             limit: TimeLimit::Caller(limit),
             moment: Moment::now(),
@@ -312,4 +311,10 @@ impl ActiveClient {
             }
         }
     }
+}
+
+/// Bytes of a result, at most: as many as at the node.
+fn result_max(call: &ActiveCall<'_>) -> u32 {
+    let room = call.result.as_ref().map_or(INLINE_MAX, |(_, place)| place.len());
+    u32::try_from(room).unwrap_or(u32::MAX)
 }

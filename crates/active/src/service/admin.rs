@@ -191,7 +191,7 @@ impl ActiveService {
             json!({
                 "at_ms": slow.wall_ns / 1_000_000, "module": slow.module.to_string(),
                 "entry": slow.entry, "region": slow.region, "took_us": took_us,
-                "outcome": slow.outcome,
+                "outcome": slow.outcome, "log": slow.log,
             })
         };
         let mut latest: Vec<Value> = its.map(describe).collect();

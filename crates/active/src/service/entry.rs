@@ -88,6 +88,6 @@ fn service(link: &mut ServiceLink) -> Result<ActiveService, Box<dyn Error>> {
 fn cache() -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let top = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    let own = top.join("outboard-active");
+    let own = top.join("outboard/active");
     fs::create_dir_all(&own).ok().map(|()| own)
 }

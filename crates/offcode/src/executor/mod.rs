@@ -14,7 +14,7 @@ mod warm;
 
 pub use background::BackgroundLimits;
 use request::Locked;
-pub use request::{Moment, Outcome, Request, TimeLimit};
+pub use request::{Moment, Outcome, Request, TimeLimit, is_printable};
 pub use run::Usage;
 pub use slowlog::{SlowExecution, SlowLog};
 

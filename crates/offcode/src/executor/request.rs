@@ -62,7 +62,7 @@ impl TimeLimit {
     pub(super) fn outcome(self) -> Outcome {
         let whose = match self {
             Self::Caller(_) => "its caller's limit",
-            Self::Executor(_) => "the limit of who executes it",
+            Self::Executor(_) => "the executor's limit (a node's time_ms)",
         };
         Outcome::Timeout(format!("it took longer than {whose} of {:?}", self.duration()))
     }
@@ -200,10 +200,16 @@ pub enum Outcome {
 fn printable(text: &str) -> String {
     let shown = |c: char| match c {
         '\n' | '\t' => c.to_string(),
-        c if c.is_control() => c.escape_default().to_string(),
-        c => c.to_string(),
+        c if is_printable(c) => c.to_string(),
+        c => c.escape_default().to_string(),
     };
     text.chars().map(shown).collect()
+}
+
+/// Whether a terminal shows a character, and does nothing else.
+#[must_use]
+pub fn is_printable(c: char) -> bool {
+    matches!(c, '"' | '\'' | '\\') || c.escape_debug().len() == 1
 }
 
 const CONFLICT: &str = "others changed the region each time that it ran, and the time for which \

@@ -13,16 +13,19 @@ use serde::Deserialize;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Bytes of a file of tests, at most.
+const TEST_FILE_MAX: usize = 16 << 20;
 /// Bytes of a region, unless something else is said.
 const REGION_DEFAULT: ByteCount = ByteCount(1 << 20);
 
 /// Execute an entry of a module here, without a node, on a region of its own.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
-  outboard active run counter.wasm add u64:0 u64:5")]
+  outboard active run counter.wasm add u64:0 u64:5 u64:10")]
 pub(crate) struct RunLocallyArgs {
     /// The module.
     module: PathBuf,
@@ -59,7 +62,7 @@ A file:
   size = \"64K\"                          # of the region
   [[call]]
   entry = \"add\"
-  args = [\"u64:0\", \"u64:5\"]
+  args = [\"u64:0\", \"u64:5\", \"u64:10\"]
   result = [\"u64:5\"]                    # or: fails = 3 (the module's code), or traps = \"text\"
   # time = 1500000000                   # seconds since 1970, from this call on
   # module = \"counter\"                  # the last one, unless named")]
@@ -121,7 +124,12 @@ pub(crate) fn run(args: &RunLocallyArgs) -> Outcome {
     let mut runner = runner(args.size)?;
     if let Some(path) = args.region.as_deref().filter(|path| path.exists()) {
         let read = read_regular(path, runner.region().memory().len());
-        let bytes = read.map_err(|error| format!("{}: {error}: give --size", path.display()))?;
+        let advice = |error: &io::Error| match error.kind() {
+            io::ErrorKind::FileTooLarge => ": give --size",
+            _ => "",
+        };
+        let bytes =
+            read.map_err(|error| format!("{}: {error}{}", path.display(), advice(&error)))?;
         let put = runner.region().memory().copy_in(0, &bytes);
         put.map_err(|error| format!("{}: {error}", path.display()))?;
     }
@@ -168,7 +176,9 @@ pub(crate) fn test(args: &TestLocallyArgs) -> Outcome {
 type CallResult = (String, Result<(), String>);
 
 fn test_file(path: &Path) -> Result<Vec<CallResult>, Box<dyn Error>> {
-    let file: TestFile = toml::from_str(&std::fs::read_to_string(path)?)?;
+    let text = String::from_utf8(read_regular(path, TEST_FILE_MAX)?)?;
+    let file: TestFile =
+        toml::from_str(&text).map_err(|error| error.to_string().trim().to_owned())?;
     let size = file.size.as_deref().map_or(Ok(REGION_DEFAULT), str::parse)?;
     let mut runner = runner(size)?;
     let directory = path.parent().unwrap_or_else(|| Path::new(""));
@@ -204,6 +214,10 @@ fn bytes_of(words: &[String]) -> Result<Vec<u8>, String> {
 
 /// Whether a call came to what its test says.
 fn check(call: &TestCall, executed: &Executed) -> Result<Result<(), String>, String> {
+    let expected = [call.result.is_some(), call.fails.is_some(), call.traps.is_some()];
+    if expected.into_iter().filter(|is_said| *is_said).count() > 1 {
+        return Err(format!("a call of {} has one of result, fails and traps", call.entry));
+    }
     let found = executed.failure();
     Ok(match (executed, call.fails, &call.traps) {
         (Executed::Failed { code, .. }, Some(expected), None) if *code == expected => Ok(()),

@@ -18,7 +18,7 @@ use value::{ShowAs, shown};
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Example:
   outboard node --serve active --region kv=64MiB &
-  outboard active exec counter.wasm add u64:0 u64:5 --region kv")]
+  outboard active exec counter.wasm add u64:0 u64:5 u64:10 --region kv")]
 pub(crate) enum ActiveCommand {
     Load(remote::LoadArgs),
     Exec(remote::ExecArgs),

@@ -50,7 +50,7 @@ pub(crate) struct LoadArgs {
 /// Execute an entry of a module next to a node's memory.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
-  outboard active exec counter.wasm add u64:0 u64:5 --node n01 --region kv")]
+  outboard active exec counter.wasm add u64:0 u64:5 u64:10 --node n01 --region kv")]
 pub(crate) struct ExecArgs {
     /// The module: a file or one that comes with this program (see `outboard active modules`),
     /// which is loaded if the node lacks it, or the hash or name of one that is loaded.
@@ -98,6 +98,9 @@ impl From<PlaceWord> for CallPlace {
 }
 
 /// List the modules of a node that this user may execute.
+///
+/// A line each: hash, name, bytes, whether it is everybody's (the node's operator has put it there),
+/// and entries; a * marks those that write.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   outboard active list --node n01")]
@@ -130,7 +133,8 @@ pub(crate) struct KillArgs {
     at: AtNode,
 }
 
-/// Show the slow executions of this user's of late.
+/// Show the executions of this user's of late that took more than a millisecond, with what they
+/// said by ob_log.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   outboard active slowlog --node n01")]
@@ -300,7 +304,8 @@ pub(crate) fn list(args: &ListArgs) -> Outcome {
         let names: Vec<String> = names.collect();
         let (hash, name) = (ModuleHash(module.module), module.name.escape_debug());
         let (len, names) = (module.len, names.join(" "));
-        print_line(format_args!("{hash}  {name}  {len} bytes  {names}"))?;
+        let whose = if module.is_operators { "everybody's  " } else { "" };
+        print_line(format_args!("{hash}  {name}  {len} bytes  {whose}{names}"))?;
     }
     Ok(())
 }

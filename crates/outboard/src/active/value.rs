@@ -4,7 +4,11 @@
 //! without padding.
 
 use data_encoding::HEXLOWER_PERMISSIVE;
+use outboard_active::protocol::INLINE_MAX;
+use outboard_offcode::executor::is_printable;
+use outboard_unix::regular::read_regular;
 use std::fmt::Write;
+use std::path::Path;
 use std::str::FromStr;
 
 /// The types of numbers, with their bytes and whether they have a sign.
@@ -38,7 +42,8 @@ impl FromStr for ArgValue {
             "text" => Some(value.as_bytes().to_vec()),
             "hex" => HEXLOWER_PERMISSIVE.decode(value.as_bytes()).ok(),
             "file" => {
-                return std::fs::read(value).map(Self).map_err(|error| format!("{value}: {error}"));
+                let read = read_regular(Path::new(value), INLINE_MAX);
+                return read.map(Self).map_err(|error| format!("{value}: {error}"));
             }
             kind => NUMBERS.iter().find(|number| number.0 == kind).and_then(|number| {
                 let (_, len, signed) = *number;
@@ -91,7 +96,7 @@ pub(crate) fn shown(bytes: &[u8], show: ShowAs) -> String {
         ShowAs::Text => String::from_utf8_lossy(bytes).escape_debug().collect(),
         ShowAs::U64 => words(bytes),
         ShowAs::Auto => match std::str::from_utf8(bytes) {
-            Ok(text) if !text.is_empty() && !text.contains(char::is_control) => text.to_owned(),
+            Ok(text) if !text.is_empty() && text.chars().all(is_printable) => text.to_owned(),
             _ if bytes.len().is_multiple_of(8) && bytes.len() <= 64 => words(bytes),
             _ => HEXLOWER_PERMISSIVE.encode(bytes),
         },
@@ -139,6 +144,7 @@ mod tests {
             assert!(error.contains("TYPE:VALUE"), "{error}");
         }
         "file:/nowhere/at/all".parse::<ArgValue>().expect_err("no file");
+        "file:/dev/zero".parse::<ArgValue>().expect_err("no file");
     }
 
     #[test]
@@ -148,6 +154,8 @@ mod tests {
         assert_eq!(shown(&[7, 0, 1], ShowAs::Auto), "070001");
         assert_eq!(shown(b"a\x1b[0m", ShowAs::Text), "a\\u{1b}[0m");
         assert_eq!(shown(b"", ShowAs::Auto), "");
+        assert_eq!(shown("it's \"5 €\"".as_bytes(), ShowAs::Auto), "it's \"5 €\"");
+        assert_eq!(shown("a\u{202e}b".as_bytes(), ShowAs::Auto), "61e280ae62");
         assert_eq!(shown(&[2, 0, 0, 0, 0, 0, 0, 0, 3], ShowAs::U64), "2 3");
     }
 }
