@@ -27,8 +27,8 @@
  *
  * ALL OR NOTHING. What an execution writes goes into its own write set, which it reads back like
  * memory. At its end the write set is applied as a whole, or, after a trap, a time-out, a kill or a
- * failure, not at all. Scratch memory (stack, variables, static data) is as it was at first in each
- * execution: only the region remembers.
+ * failure, not at all. Static data is as it was at first in each execution; a local variable that is
+ * not initialised holds anything: only the region remembers.
  *
  * WHAT IS CHECKED AT COMMIT, and what is not.
  *   - Other executions: always. If another execution has committed since this one began, this one
@@ -39,7 +39,7 @@
  *     checked: an execution can see half of a peer's Write.
  *   - An execution that fails or traps is not checked against peers, only against executions. A
  *     finding that peers can falsify ("no such key") should be a result, not a failure.
- *   - After two conflicts the execution is run alone, with peers' Writes waiting, for 1 ms at most.
+ *   - After two conflicts others wait: executions 10 ms at most; peers' Writes 1 ms, if in the way.
  * So: memory that only executions change needs no care at all. Where peers write, let one 8-byte
  * word say whether the rest is valid, and name that word.
  *
@@ -49,7 +49,7 @@
  * only read, and call through no function pointers.
  *
  * TIME. One moment for a whole execution, the same when it is run again: ob_monotonic_ns() for
- * durations on this machine, ob_wall_ns() for the date. There is no other clock.
+ * durations and ob_wall_ns() for the date, of the machine that executes it. There is no other clock.
  */
 #ifndef OUTBOARD_H
 #define OUTBOARD_H

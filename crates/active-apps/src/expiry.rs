@@ -2,7 +2,7 @@
 //!
 //! The node's wall clock decides, one moment for a whole execution. A value in the table has 8
 //! bytes in front: when it expires, in nanoseconds since 1970, or 0. Keys have 1 to 1024 bytes,
-//! values up to 65,528; with their arguments 60 KB at most.
+//! values up to 65,528; with their arguments 48 KiB at most.
 //!
 //! There is no client on one-sided verbs: whether a value is there would depend on whose clock
 //! reads it, and removing what has expired is a scan with writes. A

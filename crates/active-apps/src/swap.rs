@@ -1,7 +1,7 @@
 //! Compare-and-set of several keys, all or none: as entry `cas` of `modules/script/script.h` says,
 //! on a table whose values may expire ([`ActiveExpiry`](crate::ActiveExpiry) makes one).
 //!
-//! Up to 64 keys, all different; 60 KB of them with their values.
+//! Up to 64 keys, all different; 48 KiB of them with their values.
 //!
 //! There is no client on one-sided verbs. The literature's (`FaRM`, `DrTM`) lock each key by a
 //! CompareSwap, check, write and unlock, with leases or logs for those who die in between: four

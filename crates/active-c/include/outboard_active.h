@@ -121,7 +121,7 @@ typedef struct outboard_active_call {
     const void *args;     /* its arguments, at most OUTBOARD_ACTIVE_INLINE_MAX bytes */
     size_t args_size;
     uint32_t region;      /* of outboard_active_attach() */
-    uint32_t where;       /* an outboard_active_where; what is submitted is executed remotely */
+    uint32_t where;       /* an outboard_active_where; submit() takes REMOTE only */
     uint32_t limit_us;    /* microseconds that it may take at the node; 0: what the node allows */
     uint32_t buffer;      /* of outboard_active_expose(): where the result goes; 0: with the outcome */
     size_t buffer_offset; /* bytes of the exposed memory before the result's place ... */

@@ -197,7 +197,11 @@ pub enum ActiveAnswer<'a> {
         outcome: AnswerOutcome<'a>,
     },
     /// The connection is ready for requests.
-    Welcome,
+    Welcome {
+        /// The client's identity, as modules see it.
+        #[serde(with = "serde_bytes")]
+        caller: [u8; 32],
+    },
     /// A region is exposed.
     Attached {
         /// The request's number.

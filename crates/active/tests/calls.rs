@@ -191,14 +191,14 @@ fn modules_of_identities_that_left_make_room_for_others() {
     let mut first = stage.client_of(&own);
     first.load("one", &basics(0)).expect("loaded");
     drop(first);
-    stage.until("it is gone", |report| report["sessions"] == 0);
+    stage.until("it is gone", |report| report["sessions_now"] == 0);
     let mut second = stage.client();
     second.load("one", &basics(1)).expect("loaded");
     second.load("two", &basics(2)).expect("loaded");
     let mut first = stage.client_of(&own);
     assert_eq!(first.list().expect("a list").len(), 1, "there was room for all");
     drop(first);
-    stage.until("it is gone", |report| report["sessions"] == 1);
+    stage.until("it is gone", |report| report["sessions_now"] == 1);
     second.load("three", &basics(3)).expect("loaded, in the place of one that nobody uses");
     let error = second.load("four", &basics(4)).expect_err("all are in use");
     assert!(error.to_string().contains("all identities"), "{error}");

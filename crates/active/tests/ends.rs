@@ -67,7 +67,7 @@ fn calls_are_executed_once_however_often_the_connection_is_lost() {
     let mut stage = Stage::new();
     let disturb = |stage: &mut Stage| {
         let report = stage.report();
-        assert_eq!(report["sessions"], 1, "{report}");
+        assert_eq!(report["sessions_now"], 1, "{report}");
         stage.end_sessions();
     };
     count_through(&mut stage, disturb, "count", 2000);
@@ -151,7 +151,7 @@ fn what_a_dead_client_has_begun_ends_and_leaves_nothing() {
     stage.until("it runs", |report| report["executions_now"].as_u64() > Some(0));
     drop(client);
     let nothing = |report: &serde_json::Value| {
-        ["executions_now", "sessions", "waiting_now"].iter().all(|what| report[what] == 0)
+        ["executions_now", "sessions_now", "waiting_now"].iter().all(|what| report[what] == 0)
     };
     stage.until("it is over", nothing);
     let (mut client, region, module) = ready(&stage);

@@ -245,7 +245,7 @@ fn memory_that_a_peer_does_not_have_ends_its_own_session() {
     peer.say(&execute("count", 0, ResultPlace::Memory(lie(64))));
     peer.until("the end", |peer| peer.is_over);
     is_well(&mut client, &region, module);
-    stage.until("only the witness is left", |report| report["sessions"] == 1);
+    stage.until("only the witness is left", |report| report["sessions_now"] == 1);
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn a_flood_keeps_nobody_else_waiting() {
     }
     assert!(worst < Duration::from_millis(500), "{worst:?}: {}", stage.report());
     let report = stage.until("only the witness is left", |report| {
-        report["sessions"] == 1 && report["waiting_now"] == 0
+        report["sessions_now"] == 1 && report["waiting_now"] == 0
     });
     let end = report["latest_end"].as_str().expect("a reason");
     assert!(end.contains("wait for their turn"), "{end}");
@@ -315,7 +315,7 @@ fn a_peer_that_takes_no_answers_loses_its_session() {
     let ActiveRequest::Execute(echo) = execute("echo", 0, ResultPlace::Inline) else { return };
     let echo = PROTOCOL.encode(&ActiveRequest::Execute(ExecuteRequest { args: &args, ..echo }));
     let deadline = Instant::now() + SOON;
-    while stage.report()["sessions"] == 2 {
+    while stage.report()["sessions_now"] == 2 {
         assert!(Instant::now() < deadline, "it goes on: {}", stage.report());
         for _ in 0..8 {
             // No turn: nothing of what comes is taken.

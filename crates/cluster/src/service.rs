@@ -203,7 +203,7 @@ pub struct ServiceLoop<S: Service> {
 struct LoopReport<'a, R> {
     #[serde(flatten)]
     service: R,
-    sessions: usize,
+    sessions_now: usize,
     sessions_ended: u64,
     latest_end: &'a str,
     hub: HubCounters,
@@ -323,7 +323,7 @@ impl<S: Service> ServiceLoop<S> {
     pub fn report(&self) -> Value {
         let report = LoopReport {
             service: self.service.report(),
-            sessions: self.permits.len(),
+            sessions_now: self.permits.len(),
             sessions_ended: self.ended,
             latest_end: &self.latest_end,
             hub: self.hub.counters(),

@@ -104,7 +104,7 @@ fn a_service_of_a_page_counts_and_what_it_counted_outlives_it() {
     one.hub.read(one.peer.expect("there"), at, 8, 1).expect("posted");
     one.until("what is there", |one| one.read == [7]);
     let report = node.service()["report"].clone();
-    assert_eq!((&report["sessions"], &report["count"]), (&2.into(), &7.into()), "{report}");
+    assert_eq!((&report["sessions_now"], &report["count"]), (&2.into(), &7.into()), "{report}");
     let pid = report["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
     kill_process(pid.and_then(Pid::from_raw).expect("a process"), Signal::KILL).expect("there");
     one.until("it is lost", |one| one.lost == 1);

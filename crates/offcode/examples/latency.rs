@@ -32,6 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         args: Vec::new(),
         out_cap: 64,
         may_write: true,
+        is_at_client: false,
         limit: TimeLimit::Executor(Duration::from_secs(1)),
         moment: Moment::now(),
     };

@@ -107,6 +107,7 @@ impl<E: WasmEngine> LocalRunner<E> {
             args: args.to_vec(),
             out_cap: RESULT_MAX,
             may_write: true,
+            is_at_client: false,
             limit: TimeLimit::Executor(self.limit),
             moment: self.moment.unwrap_or_else(Moment::now),
         };

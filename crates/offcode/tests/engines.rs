@@ -80,6 +80,7 @@ impl<E: WasmEngine> Side<E> {
             args: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
             out_cap: 4096,
             may_write: true,
+            is_at_client: false,
             limit: TimeLimit::Executor(Duration::from_secs(1)),
             moment: Moment::default(),
         };

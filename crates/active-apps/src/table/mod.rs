@@ -131,7 +131,7 @@ impl ActiveHashTable {
     /// grows meanwhile, in two. One round trip.
     ///
     /// # Errors
-    /// [`AppError`]. Items of one bucket that do not fit into a result of 60 KB cannot be scanned.
+    /// [`AppError`]. Items of one bucket that do not fit into a result of 48 KiB cannot be scanned.
     pub fn scan(
         &mut self,
         client: &mut ActiveClient,

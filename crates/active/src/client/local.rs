@@ -32,8 +32,6 @@ const PAGE: usize = 4096;
 const SPINS: u32 = 2000;
 /// Modules that a program links, at most: as deep as imports are looked for.
 const IMPORTS_MAX: usize = 64;
-/// The one tenant.
-const TENANT: TenantId = TenantId([0; 32]);
 
 /// What a client needs to execute by itself. Made when it is needed first.
 pub(super) struct LocalSide {
@@ -155,13 +153,15 @@ impl ActiveClient {
         module: ModuleHash,
         depth: usize,
     ) -> Result<Option<Arc<ModuleInfo>>, ActiveError> {
+        let caller = TenantId(self.state.caller);
         let store = Arc::clone(self.local()?.executor.store());
-        if let Some(info) = store.find(TENANT, &module) {
+        if let Some(info) = store.find(caller, &module) {
             return Ok(Some(info));
         }
         let Some(known) = self.state.modules.get(&module).cloned() else { return Ok(None) };
         for _ in 0..IMPORTS_MAX {
-            match store.load(Some(TENANT), &known.name, &known.bytes) {
+            // For everybody: the caller is who the service says, on each connection.
+            match store.load(None, &known.name, &known.bytes) {
                 Ok(info) => return Ok(Some(info)),
                 Err(LoadError::Missing { hash, .. }) if depth < IMPORTS_MAX => {
                     if self.load_here(hash, depth + 1)?.is_none() {
@@ -188,6 +188,7 @@ impl ActiveClient {
 
     fn try_here(&mut self, call: &ActiveCall<'_>) -> Result<LocalEnd, ActiveError> {
         let limit = call.limit.unwrap_or(self.options.limit).min(self.options.limit);
+        let caller = TenantId(self.state.caller);
         let local = self.local()?;
         local.token += 1;
         let token = local.token;
@@ -195,7 +196,7 @@ impl ActiveClient {
         here.fill.clear().map_err(machine)?;
         let request = Request {
             token,
-            tenant: TENANT,
+            tenant: caller,
             id: None,
             retried_since: None,
             region: Arc::clone(&here.region),
@@ -204,6 +205,7 @@ impl ActiveClient {
             args: call.args.to_vec(),
             out_cap: result_max(call),
             may_write: false,
+            is_at_client: true,
             limit: TimeLimit::Caller(limit),
             moment: Moment::now(),
         };

@@ -55,6 +55,8 @@ pub(super) struct KnownModule {
 #[derive(Debug)]
 pub(super) struct ClientState {
     client: ActiveClientId,
+    /// This client's identity, as the service has said.
+    pub(super) caller: [u8; 32],
     pub(super) window: RequestWindow,
     pub(super) regions: Vec<RegionState>,
     pub(super) modules: HashMap<ModuleHash, KnownModule>,
@@ -80,6 +82,7 @@ impl ClientState {
     pub(super) fn new(client: ActiveClientId) -> Self {
         Self {
             client,
+            caller: [0; 32],
             window: RequestWindow::new(),
             regions: Vec::new(),
             modules: HashMap::new(),
@@ -232,7 +235,7 @@ impl ClientState {
             ActiveAnswer::Executed { number, seq, outcome } => {
                 self.executed(number, seq, &outcome, deadline);
             }
-            ActiveAnswer::Welcome => {}
+            ActiveAnswer::Welcome { caller } => self.caller = caller,
             ActiveAnswer::Attached { number, memory, head, seq, incarnation, may_write } => {
                 let attached = AttachedRegion { memory, head, may_write };
                 self.attached(number, attached, (seq, incarnation));

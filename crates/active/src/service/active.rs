@@ -20,6 +20,7 @@ use outboard_cluster::waker::Waker;
 use outboard_cluster::workers::Workers;
 use outboard_offcode::executor::Moment;
 use outboard_offcode::journal::RequestId;
+use outboard_offcode::store::TenantId;
 use outboard_offcode::{Executor, ModuleHash, ModuleStore, Wasmtime};
 use outboard_secure::NodeId;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -241,6 +242,7 @@ impl ActiveService {
         if session.client.is_some() {
             return Err("it says twice who it is".into());
         }
+        let TenantId(caller) = tenant_of(session.node);
         let client = bound(session.node, client.0);
         session.client = Some(client);
         if let Some(older) = self.clients.insert(client, peer) {
@@ -251,7 +253,7 @@ impl ActiveService {
             self.ends.push((older, "its client has another connection".into()));
             self.waker.wake();
         }
-        self.answer(hub, peer, &ActiveAnswer::Welcome)
+        self.answer(hub, peer, &ActiveAnswer::Welcome { caller })
     }
 
     /// Appends an answer to those that leave at the end of the turn.

@@ -104,6 +104,7 @@ impl ActiveService {
             args,
             out_cap: out_cap(execute.result),
             may_write: attached.may_write,
+            is_at_client: false,
             limit: limit_of(execute.limit_us, limit),
             moment: self.moment(token),
         }

@@ -234,7 +234,7 @@ fn a_view_that_is_refused_leaves_nothing() {
 fn a_peer_that_says_nothing_does_not_stay() {
     let (mut stage, ..) = joined();
     let silent = stage.connect();
-    stage.until(|stage| stage.node.report()["sessions"] == 3);
+    stage.until(|stage| stage.node.report()["sessions_now"] == 3);
     let later = stage.node.deadline().expect("it looks after peers") + Duration::from_secs(1);
     assert!(later < Instant::now() + Duration::from_secs(12));
     stage.node.turn(later).expect("a turn");

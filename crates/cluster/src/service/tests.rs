@@ -135,7 +135,7 @@ fn a_services_own_descriptor_wakes_its_loop_until_it_is_cleared() {
     turn(&mut looping);
     assert!(!is_ready(&looping, 0));
     let report = looping.report();
-    assert_eq!((&report["turns"], &report["sessions"]), (&2.into(), &0.into()), "{report}");
+    assert_eq!((&report["turns"], &report["sessions_now"]), (&2.into(), &0.into()), "{report}");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_service_ends_sessions_in_its_turn_and_turns_once_more() {
     turn(&mut looping);
     assert_eq!(looping.service.gone, [peer], "once");
     let report = looping.report();
-    assert_eq!((&report["sessions"], &report["sessions_ended"]), (&0.into(), &1.into()));
+    assert_eq!((&report["sessions_now"], &report["sessions_ended"]), (&0.into(), &1.into()));
     assert_eq!(report["latest_end"], format!("node {node}: it is asked to go"));
 }
 

@@ -20,7 +20,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How much modules' code yields to everything else of this machine, unless a caller says otherwise.
 const NICE: i32 = 15;
@@ -46,8 +46,9 @@ pub struct BackgroundLimits {
 
 impl Default for BackgroundLimits {
     fn default() -> Self {
-        let threads = thread::available_parallelism().map_or(2, usize::from).max(2);
-        Self { threads, running: threads, waiting: 1024, nice: NICE }
+        let running = thread::available_parallelism().map_or(2, usize::from).max(2);
+        // One thread is left by a tenant that has as much as it may.
+        Self { threads: running + 1, running, waiting: 1024, nice: NICE }
     }
 }
 
@@ -74,8 +75,15 @@ pub(super) enum Told<I> {
     Prepared { request: Request, instance: WarmInstance<I> },
     /// Why there is none.
     NotPrepared { request: Request, outcome: Outcome },
-    /// What came of a request.
-    Ended { request: Request, outcome: Outcome, conflicts: u64, log: Vec<u8>, since: Instant },
+    /// What came of a request, since when it was there, and how long it ran, if it was executed.
+    Ended {
+        request: Request,
+        outcome: Outcome,
+        conflicts: u64,
+        log: Vec<u8>,
+        since: Instant,
+        ran: Option<Duration>,
+    },
 }
 
 /// See this file's first lines.
@@ -275,13 +283,6 @@ impl<E: WasmEngine> Shared<E> {
         since: Instant,
         kill: &Arc<KillSwitch>,
     ) -> Told<E::Instance> {
-        let ended = |request, (outcome, conflicts, log)| Told::Ended {
-            request,
-            outcome,
-            conflicts,
-            log,
-            since,
-        };
         match job {
             BackgroundJob::Prepare(request) => {
                 match guarded(|| self.instance(&request, Bounding::Fuel, &Budget::Fuel(START_FUEL)))
@@ -291,8 +292,9 @@ impl<E: WasmEngine> Shared<E> {
                 }
             }
             BackgroundJob::Execute(request) => {
-                let executed = guarded(|| self.execute(&request, kill));
-                ended(request, executed.unwrap_or_else(|outcome| (outcome, 0, Vec::new())))
+                let (outcome, conflicts, log, ran) = guarded(|| self.execute(&request, kill))
+                    .unwrap_or_else(|outcome| (outcome, 0, Vec::new(), None));
+                Told::Ended { request, outcome, conflicts, log, since, ran }
             }
         }
     }
@@ -301,7 +303,7 @@ impl<E: WasmEngine> Shared<E> {
         &self,
         request: &Request,
         kill: &Arc<KillSwitch>,
-    ) -> Result<(Outcome, u64, Vec<u8>), Outcome> {
+    ) -> Result<(Outcome, u64, Vec<u8>, Option<Duration>), Outcome> {
         if kill.is_killed() {
             return Err(Outcome::Killed);
         }
@@ -318,11 +320,12 @@ impl<E: WasmEngine> Shared<E> {
             _ => self.instance(request, Bounding::Time, &budget)?,
         };
         let mut result = Vec::new();
-        let runs_on = RunsOn::LowPriority(&self.low);
+        let (begun, runs_on) = (Instant::now(), RunsOn::LowPriority(&self.low));
         let attempted = attempt(&mut instance, request, (&budget, runs_on), &mut result);
+        let ran = Some(begun.elapsed());
         self.keep(key, instance);
         match attempted {
-            Attempt::Ended { outcome, conflicts, log, .. } => Ok((outcome, conflicts, log)),
+            Attempt::Ended { outcome, conflicts, log, .. } => Ok((outcome, conflicts, log, ran)),
             // Those of the loop's budget.
             Attempt::OutOfFuel | Attempt::Locked => Err(request.limit.outcome()),
         }

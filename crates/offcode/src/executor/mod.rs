@@ -1,7 +1,8 @@
 //! Runs requests: short ones at once, in the thread that asks (a service's loop), bounded by fuel;
 //! the others on threads, bounded by time, their modules' code at low priority.
 //!
-//! An entry that used up its fuel once goes to the threads from then on. What is needed for a first
+//! An entry that used up its fuel for a tenant goes to the threads, for that tenant, until it takes
+//! little time there. What is needed for a first
 //! execution (an instance) is made there as well; the request then comes back to the loop.
 
 mod background;
@@ -29,14 +30,16 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use warm::{InstanceKey, WarmInstances};
 
 /// Instances that the loop keeps, at most.
 const INSTANCES_MAX: usize = 256;
 /// Bytes of memory that is kept for the next result, at most.
 const SPARE_RESULT_MAX: usize = 64 << 10;
-/// Entries that are remembered to take long, at most.
+/// An execution on a thread that took less time than this would have had fuel enough.
+const SHORT: Duration = Duration::from_micros(40);
+/// Programs of tenants whose entries are remembered to take long, at most.
 const LONG_MAX: usize = 4096;
 
 /// What an executor may use.
@@ -83,7 +86,8 @@ pub struct Executor<E: WasmEngine> {
     on_threads: usize,
     /// Processors that this process may use.
     processors: usize,
-    long: HashSet<(ModuleHash, String)>,
+    /// Entries that took long when they were last executed, for whom.
+    long: HashMap<(TenantId, ModuleHash), HashSet<String>>,
     /// Requests whose instance is being made, besides the one that it is made for, in order.
     preparing: HashMap<InstanceKey, VecDeque<Request>>,
     /// What ended while an instance was awaited.
@@ -123,7 +127,7 @@ impl<E: WasmEngine> Executor<E> {
             told,
             on_threads: 0,
             processors: thread::available_parallelism().map_or(1, usize::from),
-            long: HashSet::new(),
+            long: HashMap::new(),
             preparing: HashMap::new(),
             over: VecDeque::new(),
             counters: ExecutorCounters::default(),
@@ -248,7 +252,10 @@ impl<E: WasmEngine> Executor<E> {
                     self.counters.stopped += u64::from(outcome.is_stopped());
                     self.over.extend(all.map(|request| (request.token, outcome.clone())));
                 }
-                Told::Ended { request, outcome, conflicts, log, since } => {
+                Told::Ended { request, outcome, conflicts, log, since, ran } => {
+                    if ran.is_some_and(|ran| ran < SHORT) {
+                        self.forget_long(&request);
+                    }
                     self.log = log;
                     self.counters.on_threads += 1;
                     self.counters.conflicts += conflicts;
@@ -283,14 +290,26 @@ impl<E: WasmEngine> Executor<E> {
     }
 
     fn is_long(&self, request: &Request) -> bool {
-        !self.long.is_empty() && self.long.contains(&(request.module, request.entry.clone()))
+        let entries = self.long.get(&(request.tenant, request.module));
+        entries.is_some_and(|entries| entries.contains(&request.entry))
     }
 
     fn remember(&mut self, request: &Request) {
         if self.long.len() >= LONG_MAX {
             self.long.clear();
         }
-        self.long.insert((request.module, request.entry.clone()));
+        let entries = self.long.entry((request.tenant, request.module)).or_default();
+        entries.insert(request.entry.clone());
+    }
+
+    fn forget_long(&mut self, request: &Request) {
+        let key = (request.tenant, request.module);
+        if let Some(entries) = self.long.get_mut(&key) {
+            entries.remove(&request.entry);
+            if entries.is_empty() {
+                self.long.remove(&key);
+            }
+        }
     }
 
     /// Has an instance made, unless it is being made: then the request waits for it.

@@ -34,6 +34,8 @@ pub struct Request {
     pub out_cap: u32,
     /// Whether its caller may write into the region.
     pub may_write: bool,
+    /// Whether its caller executes it itself, which modules are told.
+    pub is_at_client: bool,
     /// How long it may take on a thread.
     pub limit: TimeLimit,
     /// When it came, by the monotonic and the wall clock, in nanoseconds; and random bits. The same
@@ -143,6 +145,7 @@ impl Request {
                 wall_ns,
                 seed,
                 caller: self.tenant.0,
+                flags: if self.is_at_client { CallBlock::AT_CLIENT } else { 0 },
                 ..CallBlock::default()
             },
             may_write: self.may_write,

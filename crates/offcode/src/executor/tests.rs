@@ -95,6 +95,7 @@ impl Bench {
             args: b"arguments".to_vec(),
             out_cap: 4096,
             may_write: true,
+            is_at_client: false,
             limit: TimeLimit::Executor(Duration::from_millis(50)),
             moment: Moment::default(),
         }
@@ -324,4 +325,25 @@ fn modules_that_take_long_compute_on_threads_of_low_priority_and_want_processors
     let after = (ticks_of("outboard-execut"), ticks_of("outboard-commit"));
     let (low, ordinary) = (after.0 - before.0, after.1 - before.1);
     assert!(low > 10 && ordinary < low / 2, "{low} and {ordinary} ticks");
+}
+
+#[test]
+fn what_took_long_for_one_tenant_is_short_for_others_and_again_when_it_takes_little() {
+    let mut bench = Bench::new();
+    let other = TenantId([2; 32]);
+    let bytes = wat::parse_str(MODULE).expect("legal text");
+    bench.executor.store().load(Some(other), "test", &bytes).expect("loaded");
+    let mut echo = |tenant: TenantId, len: usize| {
+        let (args, out_cap) = (vec![7; len], 1 << 20);
+        let request = Request { tenant, args, out_cap, ..bench.request("echo") };
+        let before = bench.executor.counters().here;
+        assert_eq!(done(bench.run(request)).len(), len);
+        bench.executor.counters().here > before
+    };
+    assert!(echo(TENANT, 10) && echo(other, 10), "both in the caller's thread");
+    assert!(!echo(TENANT, 60_000), "it takes more than the fuel");
+    assert!(echo(other, 10), "another's");
+    assert!(!echo(TENANT, 10), "it is taken to be long");
+    // On a busy machine a short execution may take long, too.
+    assert!((0..1000).any(|_| echo(TENANT, 10)), "it has taken little time");
 }

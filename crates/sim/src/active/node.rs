@@ -114,6 +114,7 @@ impl SimulatedNode {
             args: call.args.clone(),
             out_cap: RESULT_MAX,
             may_write: true,
+            is_at_client: false,
             limit: TimeLimit::Executor(Duration::from_secs(10)),
             moment,
         };

@@ -34,7 +34,7 @@ fn answer(dice: &mut Dice, memory: Exposed) -> ActiveAnswer<'static> {
     let module = [u8::try_from(dice.roll(3)).unwrap_or(0); 32];
     let entries = vec![EntrySummary { name: "get".into(), is_read_only: true }];
     match dice.roll(16) {
-        0 => ActiveAnswer::Welcome,
+        0 => ActiveAnswer::Welcome { caller: [7; 32] },
         1 | 2 => {
             let may_write = dice.roll(2) == 0;
             ActiveAnswer::Attached { number, memory, head: memory, seq, incarnation, may_write }

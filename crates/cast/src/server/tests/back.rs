@@ -59,7 +59,7 @@ fn a_source_that_has_lost_a_node_hears_again_that_it_has_published() {
     give(&mut stage, &only.bytes);
     stage.until(is_done);
     stage.hub.dismiss(stage.peer);
-    stage.until(|stage| stage.node.report()["sessions"] == 0);
+    stage.until(|stage| stage.node.report()["sessions_now"] == 0);
     connect(&mut stage, &port, &source);
     stage.heard.clear();
     stage.say(&says_begin());
