@@ -46,6 +46,17 @@ const MODULE: &str = r#"(module
         (drop (call $at (i64.const 163840)))
         (drop (call $at (i64.const 245760)))
         (call $out (i64.sub (local.get $first) (call $at (i64.const 40960)))))
+    ;; The caller's identity and the flags, as the call block has them.
+    (func (export "who") (result i64)
+        (local $at i32)
+        (loop $more
+            (i64.store (i32.add (i32.load (i32.const 0x10020)) (local.get $at))
+                (i64.load (i32.add (i32.const 0x10048) (local.get $at))))
+            (local.set $at (i32.add (local.get $at) (i32.const 8)))
+            (br_if $more (i32.lt_u (local.get $at) (i32.const 40))))
+        (i64.const 40))
+    ;; So many bytes.
+    (func (export "long") (result i64) (call $arg))
     (func (export "constant") (result i64) (call $out (i64.const 77)))
     (func (export "outside") (result i64) (call $at (i64.const 0x7fffff00)))
 )"#;
@@ -161,4 +172,27 @@ fn a_local_execution_sees_one_state() {
         drop(stopping);
         println!("{elsewhere} of 400 were executed at the node in the end");
     });
+}
+
+#[test]
+fn both_places_see_one_caller_and_have_one_limit_of_results() {
+    let stage = Stage::new();
+    let mut client = stage.client();
+    let region = client.attach("kv").expect("attached");
+    let module = module(&mut client);
+    let mut seen = Vec::new();
+    for (place, flags) in [(CallPlace::Remote, 0), (CallPlace::Local, 1)] {
+        let call = ActiveCall::new(&region, module, "who", &[]);
+        let (outcome, was) = client.execute_at(&call, place).expect("an outcome");
+        let Outcome::Done { result, .. } = outcome else { panic!("{outcome:?}") };
+        assert_eq!((was, result[32..].to_vec()), (place, u64::to_le_bytes(flags).to_vec()));
+        seen.push(result[..32].to_vec());
+        for (len, fits) in [(48 << 10, true), ((48 << 10) + 1, false)] {
+            let args = u64::to_le_bytes(len);
+            let call = ActiveCall::new(&region, module, "long", &args);
+            let (outcome, _) = client.execute_at(&call, place).expect("an outcome");
+            assert_eq!(matches!(outcome, Outcome::Done { .. }), fits, "{place:?}: {outcome:?}");
+        }
+    }
+    assert!(seen[0] == seen[1] && seen[0] != [0; 32], "{seen:?}");
 }
