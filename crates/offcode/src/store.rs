@@ -105,8 +105,8 @@ impl<E: WasmEngine> ModuleStore<E> {
         Self { engine, limits, compilers: None, state, drops }
     }
 
-    /// The same store, for which these threads compile tenants' modules; the operator's are compiled
-    /// by the thread that loads them.
+    /// The same store, for which these threads compile tenants' modules; the thread that loads the
+    /// operator's compiles them.
     #[must_use]
     pub fn with_compilers(self, compilers: LowPriority) -> Self {
         Self { compilers: Some(compilers), ..self }

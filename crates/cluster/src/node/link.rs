@@ -189,9 +189,9 @@ impl ServiceLink {
         })
     }
 
-    /// Says why the service cannot start, for a reason that does not pass, and how its process is to
-    /// end. If it is the node's first process of it, the node ends, too, and fails: its operator is
-    /// still there.
+    /// Says why the service cannot start, for a reason that does not pass; the result is how its
+    /// process must end. If it is the service's first one, the node ends, too, and fails: its
+    /// operator is still there.
     #[must_use]
     pub fn not_started(&self, why: &dyn std::error::Error) -> ExitCode {
         eprintln!("outboard: service {}: {why}", self.service);

@@ -22,7 +22,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How much modules' code yields to everything else of this machine, unless a caller says otherwise.
+/// How much modules' code yields to everything else of this machine, unless a caller says
+/// otherwise.
 const NICE: i32 = 15;
 /// Instances that the threads keep, at most.
 const INSTANCES_MAX: usize = 64;

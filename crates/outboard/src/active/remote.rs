@@ -99,8 +99,8 @@ impl From<PlaceWord> for CallPlace {
 
 /// List the modules of a node that this user may execute.
 ///
-/// A line each: hash, name, bytes, whether it is everybody's (the node's operator has put it there),
-/// and entries; a * marks those that write.
+/// A line each: hash, name, bytes, whether it is everybody's (the node's operator has put it
+/// there), and entries; a * marks those that write.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   outboard active list --node n01")]
