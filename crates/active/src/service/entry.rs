@@ -25,6 +25,10 @@ use std::sync::Arc;
 /// Bytes of answers that wait for a client which does not take them.
 const ANSWERS_MAX: usize = 32 << 20;
 
+/// Batches of a client that are received before they are handled. Each has memory of the largest
+/// one, for every connection.
+const RECEIVES: usize = 4;
+
 /// How much compiling yields to everything else of this machine.
 const COMPILERS_NICE: i32 = 10;
 
@@ -39,7 +43,8 @@ pub fn check_table(table: ServiceTable<'_>) -> Result<Needs, TableError> {
 /// The sizes that the service gives its hub.
 #[must_use]
 pub fn hub_options() -> HubOptions {
-    HubOptions { message_max: BATCH_MAX, waiting_max: ANSWERS_MAX, ..HubOptions::default() }
+    let (message_max, waiting_max) = (BATCH_MAX, ANSWERS_MAX);
+    HubOptions { message_max, receives: RECEIVES, waiting_max, ..HubOptions::default() }
 }
 
 /// Runs the service until its node ends.
