@@ -89,7 +89,7 @@ pub enum ConnectError {
     /// The peer closed during start-up: it may not speak MPA, or not this revision.
     #[error(
         "{peer} closed the connection during MPA start-up; look at what runs there: it may be \
-         another kind of server, or may have ended"
+         another kind of server, may have ended, or may have as many sessions as it allows"
     )]
     Closed {
         /// The peer's address.
