@@ -289,7 +289,7 @@ fn long_calls_are_listed_killed_timed_out_and_logged() {
     let id = loop {
         let text = other.running().expect("a list");
         let running: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        if let Some(id) = running[0]["id"].as_u64() {
+        if let Some(id) = running[0]["number"].as_u64() {
             assert_eq!(running[0]["entry"], "spin", "{text}");
             break id;
         }

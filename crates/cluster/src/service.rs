@@ -205,6 +205,8 @@ struct LoopReport<'a, R> {
     service: R,
     sessions_now: usize,
     sessions_ended: u64,
+    /// That ended while they were being set up, because too many were.
+    sessions_gave_way: u64,
     latest_end: &'a str,
     hub: HubCounters,
 }
@@ -325,6 +327,7 @@ impl<S: Service> ServiceLoop<S> {
             service: self.service.report(),
             sessions_now: self.permits.len(),
             sessions_ended: self.ended,
+            sessions_gave_way: self.arrivals.gave_way(),
             latest_end: &self.latest_end,
             hub: self.hub.counters(),
         };

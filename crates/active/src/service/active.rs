@@ -37,8 +37,8 @@ const WAITING_TURNS_MAX: Duration = Duration::from_millis(2);
 const ANSWERS_TOGETHER: usize = 32;
 /// Requests between two looks at the clock.
 const CLOCK_EVERY: usize = 8;
-/// Threads that load modules, and that write files.
-pub(super) const LOADERS: usize = 2;
+/// Threads that load modules, of which one identity has a few at a time, and that write files.
+pub(super) const LOADERS: usize = 8;
 const WRITERS: usize = 4;
 
 /// The hub of the service.
@@ -349,7 +349,7 @@ impl Service for ActiveService {
         match event {
             HubEvent::Message { peer, bytes } => self.batch(hub, peer, bytes),
             HubEvent::Read { peer, tag: ActiveTag::Module { number, name }, bytes } => {
-                self.begin_load(hub, (peer, number), name, bytes)
+                self.read_module(hub, (peer, number), name, bytes)
             }
             HubEvent::Immediate { .. } => Err("it sends immediate data, which mean nothing".into()),
             HubEvent::Written { .. } | HubEvent::Atomic { .. } | HubEvent::Gone { .. } => Ok(()),
@@ -357,8 +357,9 @@ impl Service for ActiveService {
     }
 
     /// A new connection of the client may still ask for its executions that go on elsewhere.
-    fn gone(&mut self, _hub: &mut ActiveHub, peer: PeerId) {
+    fn gone(&mut self, hub: &mut ActiveHub, peer: PeerId) {
         let Some(session) = self.sessions.remove(&peer) else { return };
+        self.stop_reading(hub, &session);
         self.holders.left(session.node);
         self.gone.add(peer, session.deferred, Instant::now());
         if let Some(client) = session.client

@@ -9,6 +9,7 @@ use crate::protocol::{ATTACHED_MAX, ActiveAnswer, ActiveRequest, KillTarget, Mod
 use outboard_cluster::hub::PeerId;
 use outboard_cluster::service::ServiceError;
 use outboard_offcode::ModuleHash;
+use outboard_offcode::executor::ExecutionUnderWay;
 use outboard_offcode::journal::RequestId;
 use outboard_offcode::store::OwnedModule;
 use outboard_secure::NodeId;
@@ -20,6 +21,8 @@ use std::sync::Arc;
 const LIST_MAX: usize = 24 * 1024;
 /// Bytes of a report, at most.
 const TEXT_MAX: usize = 48 * 1024;
+/// Executions under way that are listed of an identity.
+const RUNNING_LISTED: usize = 64;
 
 /// Flushes of a region: who waits for the one under way, and who for the next.
 #[derive(Debug, Default)]
@@ -167,19 +170,14 @@ impl ActiveService {
     }
 
     fn running_of(&self, node: NodeId) -> Vec<Value> {
-        let tenant = tenant_of(node);
-        let its = self.executor.under_way().into_iter().filter(|(_, of, ..)| *of == tenant);
-        let mut its: Vec<_> = its.collect();
-        its.sort_unstable_by_key(|(token, ..)| *token);
-        let describe =
-            |(token, _, module, entry, since): (_, _, ModuleHash, _, std::time::Instant)| {
-                let running_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
-                let number = self.running.get(&token).map(|call| call.asker.number);
-                json!({
-                    "id": token, "module": module.to_string(), "entry": entry,
-                    "running_ms": running_ms, "request": number,
-                })
-            };
+        let its = self.executor.under_way(tenant_of(node), RUNNING_LISTED);
+        let describe = |ExecutionUnderWay { token, module, entry, since }| {
+            let running_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+            json!({
+                "number": token, "module": module.to_string(), "entry": entry,
+                "running_ms": running_ms,
+            })
+        };
         its.into_iter().map(describe).collect()
     }
 

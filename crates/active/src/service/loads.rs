@@ -4,7 +4,7 @@
 use super::active::{ActiveHub, ActiveService, ActiveTag};
 use super::answer::cut;
 use super::persist::PersistError;
-use super::session::tenant_of;
+use super::session::{ActiveSession, tenant_of};
 use crate::protocol::{ActiveAnswer, ENTRIES_LISTED, EntrySummary, ModuleBytes, NAME_MAX};
 use outboard_cluster::hub::{Exposed, PeerId};
 use outboard_cluster::service::ServiceError;
@@ -84,11 +84,15 @@ impl ActiveService {
             let why = format!("the modules of all identities have {limit} bytes, the limit here");
             return self.refuse_load(hub, peer, number, &why);
         }
+        *self.loading.entry(node).or_default() += 1;
         match code {
             ModuleBytes::Inline(bytes) => {
-                self.begin_load(hub, (peer, number), name.to_owned(), bytes.to_vec())
+                self.compile_load(hub, (peer, number), name.to_owned(), bytes.to_vec())
             }
             ModuleBytes::Memory(exposed) => {
+                if let Some(session) = self.sessions.get_mut(&peer) {
+                    session.reading += 1;
+                }
                 let from = exposed.range(0, found).ok_or("it exposes what cannot be")?;
                 let len = usize::try_from(found).unwrap_or(usize::MAX);
                 let tag = ActiveTag::Module { number, name: name.to_owned() };
@@ -97,8 +101,24 @@ impl ActiveService {
         }
     }
 
+    /// An identity's loads that were begun: read from its memory, or compiled.
     fn loads_under_way(&self, node: NodeId) -> usize {
         self.loading.get(&node).copied().unwrap_or_default()
+    }
+
+    /// So many of them are over.
+    fn end_loads(&mut self, hub: &mut ActiveHub, node: NodeId, count: usize) {
+        let left = self.loads_under_way(node).saturating_sub(count);
+        match left {
+            0 => drop(self.loading.remove(&node)),
+            left => drop(self.loading.insert(node, left)),
+        }
+        self.begin_queued(hub, node);
+    }
+
+    /// A peer has gone whose modules were being read.
+    pub(super) fn stop_reading(&mut self, hub: &mut ActiveHub, session: &ActiveSession) {
+        self.end_loads(hub, session.node, session.reading);
     }
 
     /// Keeps a load for later: as when a service has been killed, and all clients of an identity
@@ -159,8 +179,21 @@ impl ActiveService {
         self.holders.set(node, own.map(|module| module.info.len).sum());
     }
 
+    /// The bytes have been read.
+    pub(super) fn read_module(
+        &mut self,
+        hub: &mut ActiveHub,
+        (peer, number): (PeerId, u64),
+        name: String,
+        bytes: Vec<u8>,
+    ) -> Result<(), ServiceError> {
+        let Some(session) = self.sessions.get_mut(&peer) else { return Ok(()) };
+        session.reading = session.reading.saturating_sub(1);
+        self.compile_load(hub, (peer, number), name, bytes)
+    }
+
     /// The bytes are there: a thread compiles them.
-    pub(super) fn begin_load(
+    fn compile_load(
         &mut self,
         hub: &mut ActiveHub,
         (peer, number): (PeerId, u64),
@@ -180,25 +213,20 @@ impl ActiveService {
             waker.wake();
         });
         if begun {
-            *self.loading.entry(node).or_default() += 1;
             return Ok(());
         }
-        self.refuse_load(hub, peer, number, "too many modules are being loaded here")
+        self.refuse_load(hub, peer, number, "too many modules are being loaded here")?;
+        self.end_loads(hub, node, 1);
+        Ok(())
     }
 
     /// Answers what threads have done.
     pub(super) fn finish(&mut self, hub: &mut ActiveHub, finished: ActiveWorkDone) {
         match finished {
             ActiveWorkDone::Loaded(peer, number, node, loaded) => {
-                if let Some(loading) = self.loading.get_mut(&node) {
-                    *loading = loading.saturating_sub(1);
-                    if *loading == 0 {
-                        self.loading.remove(&node);
-                    }
-                }
                 self.count_modules(node);
                 self.answer_load(hub, peer, number, loaded);
-                self.begin_queued(hub, node);
+                self.end_loads(hub, node, 1);
             }
             ActiveWorkDone::Flushed(region, result) => self.flushed(hub, region, &result),
         }

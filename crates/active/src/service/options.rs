@@ -32,7 +32,7 @@ impl Default for ActiveLimits {
             all_bytes: 1 << 30,
             background: BackgroundLimits::default(),
             time: Duration::from_secs(1),
-            loads: 4,
+            loads: 2,
         }
     }
 }

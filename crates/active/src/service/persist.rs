@@ -129,13 +129,9 @@ impl RegionFile {
     /// Writes the region, as of one commit. Waits for the disk.
     pub(super) fn write(&self, region: &ActiveRegion) -> Result<(), PersistError> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let copied = copy(region)?;
         let write = || -> io::Result<()> {
             let staged = StagedFile::create_as(named(&self.path, ".", ".flush"))?;
-            staged.file().set_len(region.memory().len() as u64)?;
-            for (at, bytes) in copied {
-                staged.file().write_all_at(&bytes, at)?;
-            }
+            copy(region, staged.file())?;
             staged.file().sync_all()?;
             staged.rename_to(&self.path)?;
             sync_directory_of(&self.path)
@@ -156,53 +152,38 @@ fn named(path: &Path, before: &str, behind: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// What was ever written of a region, as of one commit: parts in order. Commits wait only while the
-/// last pages are copied, the loop never does.
-fn copy(region: &ActiveRegion) -> Result<Vec<(u64, Vec<u8>)>, PersistError> {
+/// Writes what was ever written of a region, as of one commit, into an empty file. Commits wait
+/// only while the last pages are read, the loop never does.
+fn copy(region: &ActiveRegion, to: &File) -> io::Result<()> {
     let memory = region.memory();
-    let file = File::from(memory.descriptor()?);
+    let from = File::from(memory.descriptor().map_err(io::Error::other)?);
+    to.set_len(memory.len() as u64)?;
     let copying = region.begin_copy();
-    let mut copied = Vec::new();
-    for_data(&file, memory.len() as u64, |at, len| {
-        let mut bytes = vec![0; len];
-        file.read_exact_at(&mut bytes, at)?;
-        copied.push((at, bytes));
-        Ok(())
-    })
-    .map_err(PersistError::descriptor)?;
+    let mut buffer = vec![0; COPY_LEN];
+    for_data(&from, memory.len() as u64, |at, len| {
+        from.read_exact_at(&mut buffer[..len], at)?;
+        to.write_all_at(&buffer[..len], at)
+    })?;
     for _ in 0..ROUNDS_MAX {
         let pages = copying.changed();
         let are_few = pages.len() <= FEW_PAGES;
-        copy_again(&mut copied, &file, pages).map_err(PersistError::descriptor)?;
+        for at in pages {
+            to.write_all_at(&page(&from, at)?, at)?;
+        }
         if are_few {
             break;
         }
     }
     let (writer, pages) = copying.finish();
-    copy_again(&mut copied, &file, pages).map_err(PersistError::descriptor)?;
+    let last: io::Result<Vec<_>> = pages.into_iter().map(|at| Ok((at, page(&from, at)?))).collect();
     drop(writer);
-    Ok(copied)
+    last?.into_iter().try_for_each(|(at, bytes)| to.write_all_at(&bytes, at))
 }
 
-/// Copies pages that have changed: into the part that they are in, or as one of their own.
-fn copy_again(copied: &mut Vec<(u64, Vec<u8>)>, file: &File, pages: Vec<u64>) -> io::Result<()> {
-    for at in pages {
-        let next = copied.partition_point(|(begin, _)| *begin <= at);
-        let part = next.checked_sub(1).map(|part| &mut copied[part]);
-        let place = part.and_then(|(begin, bytes)| {
-            let within = usize::try_from(at - *begin).ok()?;
-            bytes.get_mut(within..within.checked_add(COPY_PAGE)?)
-        });
-        match place {
-            Some(place) => file.read_exact_at(place, at)?,
-            None => {
-                let mut bytes = vec![0; COPY_PAGE];
-                file.read_exact_at(&mut bytes, at)?;
-                copied.insert(next, (at, bytes));
-            }
-        }
-    }
-    Ok(())
+fn page(from: &File, at: u64) -> io::Result<[u8; COPY_PAGE]> {
+    let mut bytes = [0; COPY_PAGE];
+    from.read_exact_at(&mut bytes, at)?;
+    Ok(bytes)
 }
 
 /// Calls `part` for all bytes of a file that are no holes, in parts.
@@ -239,6 +220,7 @@ mod tests {
     use super::*;
     use outboard_offcode::local::LocalRunner;
     use outboard_offcode::{Outcome, Wasmtime};
+    use rustix::fs::{MemfdFlags, memfd_create};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
@@ -254,10 +236,10 @@ mod tests {
             (i64.const 0)))"#;
     const WORDS: [u64; 3] = [8, 0x500_0008, 0x7f0_0008];
 
-    fn word(copied: &[(u64, Vec<u8>)], at: u64) -> Option<u64> {
-        let (begin, bytes) = copied.iter().rfind(|(begin, _)| *begin <= at)?;
-        let within = usize::try_from(at - begin).ok()?;
-        Some(u64::from_le_bytes(*bytes.get(within..)?.first_chunk()?))
+    fn word(copied: &File, at: u64) -> u64 {
+        let mut bytes = [0; 8];
+        copied.read_exact_at(&mut bytes, at).expect("inside");
+        u64::from_le_bytes(bytes)
     }
 
     #[test]
@@ -280,9 +262,10 @@ mod tests {
             });
             let seen: Vec<_> = (0..10)
                 .map(|_| {
-                    let copied = copy(&region).expect("copied");
-                    assert!(copied.is_sorted_by_key(|(at, _)| *at));
-                    WORDS.map(|at| word(&copied, at).unwrap_or_default())
+                    let file = memfd_create(c"copy", MemfdFlags::CLOEXEC).expect("memory");
+                    let file = File::from(file);
+                    copy(&region, &file).expect("copied");
+                    WORDS.map(|at| word(&file, at))
                 })
                 .collect();
             is_over.store(true, Ordering::Relaxed);

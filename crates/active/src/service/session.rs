@@ -44,6 +44,8 @@ pub(super) struct ActiveSession {
     pub(super) is_over: bool,
     /// Answers that have not been sent.
     pub(super) answers: Vec<u8>,
+    /// Modules that are being read from its client's memory.
+    pub(super) reading: usize,
     /// The tokens of executions on threads that it gets the answers of.
     pub(super) deferred: HashSet<u64>,
 }
@@ -59,6 +61,7 @@ impl ActiveSession {
             has_turn: false,
             is_over: false,
             answers: Vec::new(),
+            reading: 0,
             deferred: HashSet::new(),
         }
     }

@@ -15,7 +15,7 @@ use crate::instance::WarmInstance;
 use crate::low_priority::LowPriority;
 use crate::stop::Stop;
 use crate::store::{ModuleStore, TenantId};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -51,6 +51,19 @@ impl Default for BackgroundLimits {
         // One thread is left by a tenant that has as much as it may.
         Self { threads: running + 1, running, waiting: 1024, nice: NICE }
     }
+}
+
+/// An execution that threads have, running or waiting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecutionUnderWay {
+    /// Its request's.
+    pub token: u64,
+    /// The module.
+    pub module: ModuleHash,
+    /// The entry.
+    pub entry: String,
+    /// When the threads got it.
+    pub since: Instant,
 }
 
 /// What a thread is to do.
@@ -118,6 +131,8 @@ struct TenantQueue {
     waiting: VecDeque<(BackgroundJob, Instant)>,
     running: usize,
     has_turn: bool,
+    /// The tokens of both, the oldest first.
+    tokens: BTreeSet<u64>,
 }
 
 struct UnderWay {
@@ -167,6 +182,7 @@ impl<E: WasmEngine> ExecutorThreads<E> {
         }
         let since = Instant::now();
         queue.waiting.push_back((job, since));
+        queue.tokens.insert(token);
         queues.give_turn(tenant, limits.running);
         let kill = Arc::default();
         queues.under_way.insert(token, UnderWay { tenant, module, entry, since, kill });
@@ -182,12 +198,14 @@ impl<E: WasmEngine> ExecutorThreads<E> {
         its.inspect(|its| its.kill.kill()).is_some()
     }
 
-    pub(super) fn under_way(&self) -> Vec<(u64, TenantId, ModuleHash, String, Instant)> {
+    pub(super) fn under_way(&self, tenant: TenantId, most: usize) -> Vec<ExecutionUnderWay> {
         let queues = self.shared.lock();
-        let describe = |(token, its): (&u64, &UnderWay)| {
-            (*token, its.tenant, its.module, its.entry.clone(), its.since)
+        let tokens = queues.tenants.get(&tenant).into_iter().flat_map(|queue| &queue.tokens);
+        let describe = |token: &u64| {
+            let UnderWay { module, ref entry, since, .. } = *queues.under_way.get(token)?;
+            Some(ExecutionUnderWay { token: *token, module, entry: entry.clone(), since })
         };
-        queues.under_way.iter().map(describe).collect()
+        tokens.filter_map(describe).take(most).collect()
     }
 
     /// Drops the instances on a region.
@@ -238,6 +256,7 @@ impl<I> Queues<I> {
         self.under_way.remove(&token);
         if let Some(queue) = self.tenants.get_mut(&tenant) {
             queue.running = queue.running.saturating_sub(1);
+            queue.tokens.remove(&token);
             if queue.running == 0 && queue.waiting.is_empty() {
                 self.tenants.remove(&tenant);
             }

@@ -13,7 +13,7 @@ mod slowlog;
 mod tests;
 mod warm;
 
-pub use background::BackgroundLimits;
+pub use background::{BackgroundLimits, ExecutionUnderWay};
 use request::Locked;
 pub use request::{Moment, Outcome, Request, TimeLimit, is_printable};
 pub use run::Usage;
@@ -30,7 +30,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use warm::{InstanceKey, WarmInstances};
 
 /// Instances that the loop keeps, at most.
@@ -277,10 +277,10 @@ impl<E: WasmEngine> Executor<E> {
         self.background.kill(None, token)
     }
 
-    /// Requests on threads, by token: what and since when.
+    /// A tenant's requests on threads, the oldest ones, at most so many.
     #[must_use]
-    pub fn under_way(&self) -> Vec<(u64, TenantId, ModuleHash, String, Instant)> {
-        self.background.under_way()
+    pub fn under_way(&self, tenant: TenantId, most: usize) -> Vec<ExecutionUnderWay> {
+        self.background.under_way(tenant, most)
     }
 
     /// Drops the instances on a region that is given up.

@@ -5,7 +5,7 @@ use crate::engine::wasmtime::Wasmtime;
 use crate::journal::RequestId;
 use crate::region::ActiveRegion;
 use crate::store::StoreLimits;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const TENANT: TenantId = TenantId([1; 32]);
 

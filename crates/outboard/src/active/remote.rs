@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// How long a node may take to answer, besides executing.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// ... and one that has it compile a module, which takes a minute for some of the largest.
+const LOAD_PATIENCE: Duration = Duration::from_secs(180);
 /// How long an execution is waited for, unless something else is said.
 const LIMIT_DEFAULT: &str = "60";
 /// What `outboard active kill` takes.
@@ -120,7 +122,7 @@ pub(crate) struct DropArgs {
     at: AtNode,
 }
 
-/// End an execution of this user's; without a number, list those under way.
+/// End an execution of this user's; without a number, list the 64 oldest under way.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   outboard active kill --node n01
@@ -249,7 +251,7 @@ fn entries(module: &ModuleSummary) -> Value {
 }
 
 pub(crate) fn load(args: &LoadArgs) -> Outcome {
-    let mut client = args.at.connect(PATIENCE)?;
+    let mut client = args.at.connect(LOAD_PATIENCE)?;
     let hash = client.know_file(&args.module)?;
     let entries = client.load_known(hash)?;
     let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
