@@ -43,8 +43,8 @@ pub(crate) struct Arrivals {
 #[derive(Debug)]
 struct Starting {
     permit: Permit,
-    /// Its socket: shut down, its thread gives up.
-    socket: TcpStream,
+    /// Its socket: shut down, its thread gives up. `None` where there was no descriptor left.
+    socket: Option<TcpStream>,
 }
 
 impl Arrivals {
@@ -69,7 +69,7 @@ impl Arrivals {
         if self.starting.len() >= STARTING_MAX {
             self.give_way();
         }
-        let Ok(socket) = stream.socket().try_clone() else { return Ok(()) };
+        let socket = stream.socket().try_clone().ok();
         let admission = hub.prepare()?;
         let (number, sender) = (self.next, self.sender.clone());
         let waker = self.waker.clone();
@@ -103,7 +103,7 @@ impl Arrivals {
         if let Some(gone) = oldest.map(|(number, _)| *number).and_then(|n| self.starting.remove(&n))
         {
             // It may have ended already.
-            let _shut = gone.socket.shutdown(Shutdown::Both);
+            let _shut = gone.socket.map(|socket| socket.shutdown(Shutdown::Both));
             self.gave_way += 1;
         }
     }

@@ -10,6 +10,7 @@ use outboard_cluster::pool::ConnectionPool;
 use outboard_secure::Revoked;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use setting::{Client, Node, eventually, name, places, soon};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -105,10 +106,33 @@ fn a_service_of_a_page_counts_and_what_it_counted_outlives_it() {
     one.until("what is there", |one| one.read == [7]);
     let report = node.service()["report"].clone();
     assert_eq!((&report["sessions_now"], &report["count"]), (&2.into(), &7.into()), "{report}");
-    let pid = report["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
-    kill_process(pid.and_then(Pid::from_raw).expect("a process"), Signal::KILL).expect("there");
+    kill_process(process_of(&report), Signal::KILL).expect("there");
     one.until("it is lost", |one| one.lost == 1);
     assert_eq!(one.add(1), 8, "the memory is kept, and the connection comes back");
+}
+
+fn process_of(report: &Value) -> Pid {
+    let pid = report["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    pid.and_then(Pid::from_raw).expect("a process")
+}
+
+#[test]
+fn a_service_without_descriptors_refuses_sessions_and_keeps_those_that_it_has() {
+    const FILES: u32 = 40;
+    let node = Node::with_files("counter_node", FILES);
+    let lost = || node.service()["report"]["sessions_without_descriptor"].as_u64().unwrap_or(0);
+    let mut all = Vec::new();
+    while lost() == 0 {
+        assert!(all.len() < FILES as usize, "sessions without descriptors");
+        all.push(Counting::new(&node, node.client_of("counter")));
+        let one = all.last_mut().expect("just added");
+        one.until("it is there, or refused", |one| one.is_there() || lost() > 0);
+    }
+    let mut late = all.pop().expect("the one that was refused");
+    assert_eq!(all[0].add(1), 1, "it is not disturbed");
+    all.truncate(1);
+    assert_eq!((late.add(1), all[0].add(1)), (2, 3), "there is room again");
+    assert_eq!(node.service()["restarts"], 0);
 }
 
 #[test]

@@ -394,7 +394,9 @@ fn status_tells_node_services_and_what_they_report() {
     let [echo, other] = [&status["services"][0], &status["services"][1]];
     assert_eq!((&echo["name"], &other["name"]), (&"echo".into(), &"other".into()));
     assert_eq!(echo["sessions"], 1);
-    let expected = serde_json::json!({ "jobs_now": 1, "jobs_total": 1, "sessions_over_limit": 0 });
+    let expected = serde_json::json!({
+        "jobs_now": 1, "jobs_total": 1, "sessions_over_limit": 0, "sessions_without_descriptor": 0,
+    });
     assert_eq!(echo["report"], expected);
     // Its key is a service's key like others.
     let session = Client::of(holder([key_of(&node.directory.cluster(), "echo")]));

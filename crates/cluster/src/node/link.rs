@@ -113,6 +113,8 @@ struct LinkState {
     waiting: HashMap<u64, mpsc::Sender<DialOutcome>>,
     /// Sessions beyond what their identity may have.
     over_limit: u64,
+    /// Sessions for whose sockets this process had no descriptor left.
+    lost: u64,
 }
 
 type DialOutcome = Result<Option<Secured>, String>;
@@ -369,6 +371,12 @@ impl LinkShared {
                         None => self.lock().over_limit += 1,
                     }
                 }
+                Ok(ToService::SessionLost) => {
+                    if !self.send_to_supervisor(FromService::Taken) {
+                        break;
+                    }
+                    self.count_lost();
+                }
                 Ok(ToService::Revoked(node)) => self.shut_out(node),
                 Ok(ToService::ReportPlease) => self.report(),
                 Ok(ToService::Answer { id, outcome }) => {
@@ -388,6 +396,17 @@ impl LinkShared {
         drop(state);
         thread::sleep(self.ending);
         std::process::exit(1);
+    }
+
+    fn count_lost(&self) {
+        let mut state = self.lock();
+        state.lost += 1;
+        if state.lost == 1 {
+            tracing::warn!(
+                "a session was refused, and others may be: this process has as many open files as \
+                 it may (see `ulimit -Hn`, or the unit's LimitNOFILE)"
+            );
+        }
     }
 
     /// Drops a revoked node's sessions that the service has not taken yet.
@@ -420,13 +439,14 @@ impl LinkShared {
     }
 
     fn report(&self) {
-        let (report, over_limit) = {
+        let (report, over_limit, lost) = {
             let state = self.lock();
-            (state.report.clone(), state.over_limit)
+            (state.report.clone(), state.over_limit, state.lost)
         };
         let mut value = report.map_or(Value::Null, |report| report());
         if let Some(object) = value.as_object_mut() {
             object.insert("sessions_over_limit".into(), over_limit.into());
+            object.insert("sessions_without_descriptor".into(), lost.into());
         }
         let json = serde_json::to_vec(&value).unwrap_or_default();
         let json = if json.len() > wire::REPORT_MAX { b"null".to_vec() } else { json };

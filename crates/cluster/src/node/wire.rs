@@ -47,6 +47,8 @@ pub(super) enum ToService {
     Kept { name: String, memory: OwnedFd },
     /// A peer that has proven the service's key, and what it may use.
     Session { stream: Secured, grant: Grant },
+    /// As it arrives where the service has no descriptor left for its socket: it is lost.
+    SessionLost,
     /// A node that is revoked: end its sessions.
     Revoked(NodeId),
     /// A report is wanted.
@@ -109,6 +111,8 @@ impl Packet {
             ToService::Revoked(node) => Self::plain(REVOKED, &[node.to_string().as_bytes()]),
             ToService::ReportPlease => Self::plain(REPORT_PLEASE, &[]),
             ToService::Stop => Self::plain(STOP, &[]),
+            // Nobody sends it.
+            ToService::SessionLost => return None,
             ToService::Kept { name, memory } => {
                 Self { passed: Some(memory), ..Self::plain(KEPT, &[name.as_bytes()]) }
             }
@@ -246,6 +250,8 @@ fn parse(bytes: &[u8], fd: Option<OwnedFd>) -> Option<ToService> {
         REVOKED => ToService::Revoked(text(rest)?.parse().ok()?),
         REPORT_PLEASE => ToService::ReportPlease,
         STOP => ToService::Stop,
+        // The kernel had no descriptor to give.
+        SESSION if fd.is_none() => ToService::SessionLost,
         SESSION => {
             let (sessions, rest) = rest.split_first_chunk()?;
             let (slots, rest) = rest.split_first_chunk()?;
@@ -256,6 +262,7 @@ fn parse(bytes: &[u8], fd: Option<OwnedFd>) -> Option<ToService> {
             let (id, rest) = rest.split_first_chunk()?;
             let outcome = match rest.split_first()? {
                 (0, []) => Ok(None),
+                (1, _) if fd.is_none() => Err("this process has too many open files".to_owned()),
                 (1, rest) => Ok(Some(handed(rest, fd)?)),
                 (2, why) => Err(text(why)?),
                 _ => return None,

@@ -73,10 +73,22 @@ impl Node {
         Self::of_in(program, Directory::new(), settings)
     }
 
+    /// The same, none of whose processes may have more than so many open files.
+    pub(crate) fn with_files(program: &str, files: u32) -> Self {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")])
+            .arg(example(program));
+        Self::by(shell, Directory::new(), "")
+    }
+
     fn of_in(program: &str, directory: Directory, settings: &str) -> Self {
+        Self::by(Command::new(example(program)), directory, settings)
+    }
+
+    fn by(mut command: Command, directory: Directory, settings: &str) -> Self {
         let file = directory.0.join("node.toml");
         fs::write(&file, settings).expect("written");
-        let mut command = Command::new(example(program));
         command.arg(&directory.0).arg(&file).stdout(Stdio::piped());
         command.env("OUTBOARD_KEY", directory.0.join("key"));
         let mut child = command.spawn().expect("a node");
