@@ -22,6 +22,7 @@ use outboard_cluster::hub::{Exposed, Hub, HubEvent, HubOptions, PeerId};
 use outboard_secure::Credentials;
 use outboard_verbs::{Access, Role, SharedRegion};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
 use stage::{BLOCKING, SOON, Stage};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -220,6 +221,40 @@ fn requests_that_cannot_be_are_refused_and_cost_nothing() {
 
 fn load<'a>(name: &'a str, bytes: &'a [u8]) -> ActiveRequest<'a> {
     ActiveRequest::Load { number: 1, name, code: ModuleBytes::Inline(bytes) }
+}
+
+/// Else one identity could have all that it ever asks for in memory at once.
+#[test]
+fn modules_in_a_peer_s_memory_count_from_the_moment_when_they_are_read() {
+    const LOADS: u64 = 100;
+    let stage = Stage::new();
+    let (mut client, region, module) = witness(&stage);
+    let mut peer = Peer::known(&stage);
+    let bytes = basics(7);
+    let memory = SharedRegion::zeroed(bytes.len()).expect("memory");
+    memory.copy_in(0, &bytes).expect("inside");
+    let memory = memory.slice(0..bytes.len()).expect("inside");
+    let exposed = peer.hub.expose(peer.id, memory, Access::REMOTE_READ).expect("exposed");
+    let mut batch = Vec::new();
+    for number in 0..LOADS {
+        let code = ModuleBytes::Memory(exposed);
+        PROTOCOL.append(&ActiveRequest::Load { number, name: "many", code }, &mut batch);
+    }
+    peer.hub.send(peer.id, &batch).expect("sent");
+    let answered = |report: &Value| {
+        let count = |name: &str| report[name].as_u64().unwrap_or(0);
+        (count("loads"), count("loads_refused"))
+    };
+    let before = answered(&stage.report()).0;
+    peer.until("all are answered", |_| {
+        let (loads, refused) = answered(&stage.report());
+        loads - before + refused == LOADS
+    });
+    let report = stage.report();
+    assert!(answered(&report).1 > 0, "{report}");
+    let reasons: Vec<_> = peer.heard.iter().flat_map(|batch| reasons(batch)).collect();
+    assert!(reasons.iter().any(|why| why.contains("wait to be loaded")), "{reasons:?}");
+    is_well(&mut client, &region, module);
 }
 
 /// Memory that a peer says it has exposed.

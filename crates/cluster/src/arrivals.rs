@@ -14,7 +14,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc;
 
 /// Connections being set up, at most.
-const STARTING_MAX: usize = 256;
+pub(crate) const STARTING_MAX: usize = 256;
 
 /// A peer whose connection is up, for [`Hub::enroll`].
 #[derive(Debug)]

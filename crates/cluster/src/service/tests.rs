@@ -1,6 +1,7 @@
 //! The loop without a node: what wakes it, and how sessions end.
 
 use super::*;
+use crate::arrivals::STARTING_MAX;
 use crate::hub::{Admitted, Hub};
 use crate::sessions::session;
 use outboard_verbs::Role;
@@ -123,6 +124,22 @@ fn connected(looping: &mut ServiceLoop<Noting>) -> (Hub, Admitted, NodeId) {
         turn(looping);
     }
     (client, admitted.expect("connected"), node)
+}
+
+#[test]
+fn sessions_that_say_nothing_give_way_to_later_ones() {
+    crate::node::raise_open_files();
+    let mut looping = looping();
+    let silent = |_| {
+        let (there, here) = session("echo");
+        let permit = Permit::outside_a_node(here.peer(), 3);
+        looping.admit(here, permit).expect("it begins");
+        there
+    };
+    let silent: Vec<_> = (0..STARTING_MAX + 3).map(silent).collect();
+    let (_client, _admitted, _node) = connected(&mut looping);
+    assert_eq!(looping.report()["sessions_gave_way"], 4);
+    drop(silent);
 }
 
 #[test]
