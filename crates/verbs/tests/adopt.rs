@@ -194,11 +194,22 @@ fn a_side_that_leaves_ignores_what_the_other_could_no_longer_send() {
     assert_eq!(b.context.poll_async_event(), None);
 }
 
+/// A message each way: behind it no frame of the start-up is due.
+fn talk(a: &Side, b: &Side) {
+    for (from, to) in [(a, b), (b, a)] {
+        to.receive(1, 100);
+        from.send(2, b"a word");
+        from.success();
+        to.success();
+    }
+}
+
 #[test]
 fn a_record_altered_on_the_way_ends_the_connection_with_an_event() {
     let (a, b) = (Side::new(), Side::new());
     let (ends_of_pair, meddler) = between();
     adopt_both(&a, &b, ends_of_pair);
+    talk(&a, &b);
     b.receive(1, 100);
     meddler.set(Meddler::Alter);
     a.send(2, b"money");
@@ -241,14 +252,8 @@ fn a_cut_after_our_own_end_is_not_reported() {
     let (a, b) = (Side::new(), Side::new());
     let (ends_of_pair, meddler) = between();
     adopt_both(&a, &b, ends_of_pair);
-    // Behind a message each way no frame of the start-up is due: the next thing that the other
-    // end sends is its own end.
-    for (from, to) in [(&a, &b), (&b, &a)] {
-        to.receive(1, 100);
-        from.send(2, b"a word");
-        from.success();
-        to.success();
-    }
+    // The next thing that the other end sends is its own end.
+    talk(&a, &b);
     meddler.set(Meddler::Cut);
     b.qp.disconnect();
     common::eventually("it is over", || b.qp.state() == QpState::Error);
