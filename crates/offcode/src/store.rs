@@ -4,7 +4,7 @@
 use crate::engine::{Bounding, Linked, WasmEngine};
 use crate::error::LoadError;
 use crate::hash::ModuleHash;
-use crate::inspect::{ModuleInfo, ModuleLimits, inspect};
+use crate::inspect::{ModuleImport, ModuleInfo, ModuleLimits, inspect};
 use crate::low_priority::LowPriority;
 use crate::program::{ProgramPart, link};
 use serde::{Deserialize, Serialize};
@@ -162,8 +162,11 @@ impl<E: WasmEngine> ModuleStore<E> {
             state.modules.insert(hash, stored);
         }
         drop(state);
-        self.adopt(tenant, name, hash, bytes.len())?;
-        Ok(info)
+        let adopted = self.adopt(tenant, name, hash, bytes.len());
+        if adopted.is_err() {
+            self.lock().release_unheld(hash);
+        }
+        adopted.map(|_| info)
     }
 
     /// Reads and compiles a module, which takes time.
@@ -180,7 +183,7 @@ impl<E: WasmEngine> ModuleStore<E> {
         Ok(Compiled { info, fuel: compile(Bounding::Fuel)?, time: compile(Bounding::Time)? })
     }
 
-    /// Gives a tenant a module that is stored; `None` if it is not.
+    /// Gives a tenant a module that is stored, if it has what that imports; `None` if it is not.
     fn adopt(
         &self,
         tenant: Option<TenantId>,
@@ -189,6 +192,12 @@ impl<E: WasmEngine> ModuleStore<E> {
         len: usize,
     ) -> Result<Option<Arc<ModuleInfo>>, LoadError> {
         let mut state = self.lock();
+        // Who has a module's bytes must not get by them what another tenant has loaded.
+        let imports = state.modules.get(&hash).into_iter().flat_map(|stored| &stored.info.imports);
+        let is_missing = |import: &&ModuleImport| !state.has(tenant, &import.hash);
+        if let Some(import) = imports.into_iter().find(is_missing) {
+            return Err(LoadError::Missing { name: import.name.clone(), hash: import.hash });
+        }
         let State { modules, tenants, operator, .. } = &mut *state;
         let own = match tenant {
             Some(tenant) => tenants.entry(tenant).or_default(),
@@ -305,6 +314,13 @@ impl<E: WasmEngine> State<E> {
         Some(ProgramPart { info: Arc::clone(&stored.info), module: Arc::clone(module) })
     }
 
+    /// A module that was stored for a tenant that may not have it goes again.
+    fn release_unheld(&mut self, hash: ModuleHash) {
+        if self.modules.get(&hash).is_some_and(|stored| stored.holders == 0) {
+            self.release(hash);
+        }
+    }
+
     /// One holder less; what nobody holds goes, and what only that imported.
     fn release(&mut self, hash: ModuleHash) {
         let mut open = vec![hash];
@@ -330,4 +346,66 @@ fn imported(info: &ModuleInfo) -> Vec<ModuleHash> {
     hashes.sort_unstable();
     hashes.dedup();
     hashes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::wasmtime::Wasmtime;
+    use std::thread;
+
+    const ONE: TenantId = TenantId([1; 32]);
+    const OTHER: TenantId = TenantId([2; 32]);
+
+    fn store(limits: StoreLimits) -> ModuleStore<Wasmtime> {
+        ModuleStore::new(Arc::new(Wasmtime::new(None).expect("an engine")), limits)
+    }
+
+    fn constant(value: u64) -> Vec<u8> {
+        let text = format!(
+            r#"(module (import "env" "memory" (memory 1))
+                (func (export "value") (result i64) (i64.const {value})))"#
+        );
+        wat::parse_str(text).expect("legal text")
+    }
+
+    #[test]
+    fn what_a_module_imports_a_tenant_must_have_loaded_itself() {
+        let alloc = include_bytes!("../../../modules/built/alloc.wasm");
+        // It imports the allocator.
+        let table = include_bytes!("../../../modules/built/table.wasm");
+        let store = store(StoreLimits::default());
+        let hash = store.load(Some(ONE), "alloc", alloc).expect("loaded").hash;
+        let refused = |tenant| match store.load(Some(tenant), "table", table) {
+            Err(LoadError::Missing { hash: missing, .. }) => missing == hash,
+            _ => false,
+        };
+        assert!(refused(OTHER), "nobody has loaded it");
+        store.load(Some(ONE), "table", table).expect("loaded");
+        assert!(refused(OTHER), "another one has");
+        store.load(Some(OTHER), "alloc", alloc).expect("loaded");
+        store.load(Some(OTHER), "table", table).expect("loaded");
+    }
+
+    #[test]
+    fn what_is_refused_after_it_was_compiled_is_not_kept() {
+        let store = store(StoreLimits { modules: 1, ..StoreLimits::default() });
+        let mut refused = 0;
+        for round in 0..20_u64 {
+            // Both have room at first.
+            let loaded = thread::scope(|scope| {
+                let load = |value| {
+                    let bytes = constant(2 * round + value);
+                    let store = &store;
+                    scope.spawn(move || store.load(Some(ONE), "one", &bytes).ok())
+                };
+                [load(0), load(1)].map(|thread| thread.join().expect("no panic"))
+            });
+            refused += loaded.iter().filter(|info| info.is_none()).count();
+            let held = loaded.iter().flatten().filter(|info| store.drop_module(ONE, &info.hash));
+            assert_eq!(held.count(), 1, "round {round}");
+            assert_eq!(store.lock().modules.len(), 0, "round {round}");
+        }
+        assert!(refused > 0);
+    }
 }

@@ -29,7 +29,7 @@ impl Default for ActiveLimits {
     fn default() -> Self {
         Self {
             store: StoreLimits::default(),
-            all_bytes: 1 << 30,
+            all_bytes: 256 << 20,
             background: BackgroundLimits::default(),
             time: Duration::from_secs(1),
             loads: 2,

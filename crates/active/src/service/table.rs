@@ -8,7 +8,7 @@
 //! queued = 1024                       # ... that wait
 //! modules_max = 256                   # that one identity loads
 //! module_bytes = "64MiB"              # ... in all
-//! all_module_bytes = "1GiB"           # that all identities load
+//! all_module_bytes = "256MiB"         # that all identities load
 //! spin = "adaptive"                   # for 50 µs while requests come close together; "never",
 //!                                     # "always" (for benchmarks: it takes a processor)
 //!

@@ -19,6 +19,7 @@ use space::{AddressSpace, SpaceMemories};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::Instant;
 use ticker::Ticker;
 use wasmtime::{
@@ -111,6 +112,9 @@ impl Build {
         if let Some(directory) = cache {
             let mut settings = CacheConfig::new();
             settings.with_directory(directory);
+            // The cache starts a thread, and panics where there is none.
+            let started = thread::Builder::new().spawn(|| ());
+            started.map_err(|error| LoadError::Engine(format!("no thread starts: {error}")))?;
             config.cache(Some(Cache::new(settings).map_err(|error| machine(&error))?));
         }
         let engine = wasmtime::Engine::new(&config).map_err(|error| machine(&error))?;
