@@ -14,13 +14,15 @@ use super::site::{CastSite, NODES};
 /// How long after a cast its sessions may take to end: a node that is cut off waits for its source
 /// for 5 s, and for others for 3 s.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
+/// For how long they stay as they are when nothing happens.
+const STEADY: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_millis(20);
 /// What a service may have in memory at most: a window of 32 MiB, and as much again for the
 /// program itself (built without optimisation), buffers of sockets and chunks under way.
 pub(super) const MEMORY_MAX: u64 = (32 + 48) << 20;
 
 /// Processes and descriptors of all nodes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Traces(Vec<NodeTraces>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,8 +32,21 @@ struct NodeTraces {
 }
 
 impl Traces {
-    /// As they are now.
+    /// As they are once they stay so: an earlier check may just have started a node.
     pub(super) fn take(site: &CastSite) -> Result<Self> {
+        let deadline = Instant::now() + SETTLE_MAX;
+        let mut before = Self::now(site)?;
+        loop {
+            sleep(STEADY);
+            let now = Self::now(site)?;
+            if now == before || Instant::now() > deadline {
+                return Ok(now);
+            }
+            before = now;
+        }
+    }
+
+    fn now(site: &CastSite) -> Result<Self> {
         let nodes = (0..NODES).map(|index| NodeTraces::take(site, index));
         Ok(Self(nodes.collect::<Result<_>>()?))
     }
