@@ -8,6 +8,7 @@ mod ahead;
 mod builds;
 pub(crate) mod check;
 mod count;
+mod disk;
 mod limit;
 pub(crate) mod needs;
 mod suites;
@@ -60,6 +61,11 @@ pub fn run(names: &[String], install: bool, settings: &Settings) -> Result<()> {
     let suites = choose(names)?;
     if install {
         needs::install(suites.iter().flat_map(|suite| suite.needs))?;
+    }
+    if names.is_empty()
+        && let Some(warning) = disk::warning()?
+    {
+        println!("{warning}");
     }
     let mut ahead = Ahead::start(&suites);
     let mut total = Count::default();

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::ahead::Ahead;
+use super::disk;
 use super::needs::{self, Missing, Need};
 use super::{Count, Outcome, SUITES, Settings, Suite, choose, run_suite, summary, verdict};
 
@@ -71,4 +72,11 @@ fn suites_are_chosen_by_name() {
     assert!(error.to_string().contains("no suite nope; there are tidy, unit"), "{error}");
     let names: BTreeSet<_> = SUITES.iter().map(|suite| suite.name).collect();
     assert_eq!(names.len(), SUITES.len(), "names are unique");
+}
+
+#[test]
+fn a_disk_with_too_little_room_is_named_before_the_suites_start() {
+    assert_eq!(disk::sentence(20), None);
+    let words = disk::sentence(19).expect("too little");
+    assert!(words.starts_with("19 GB are free here; all suites write up to 20 GB"), "{words}");
 }
