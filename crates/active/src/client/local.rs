@@ -306,8 +306,9 @@ impl ActiveClient {
     /// Ends a local execution whose pages cannot be had: it finds zero bytes, and its outcome is
     /// dropped with the region's mapping.
     fn abandon_here(&mut self, of: &RemoteRegion) {
+        let caller = TenantId(self.state.caller);
         if let Some(local) = &mut self.local {
-            local.executor.abandon(local.token);
+            local.executor.kill(caller, local.token);
             if let Some(here) = local.regions.remove(&of.handle) {
                 local.executor.forget_region(here.region.number());
             }

@@ -21,7 +21,8 @@ pub struct ActiveClientOptions {
     pub wait: WaitMode,
     /// How long any call may take, dialling again and retries included.
     pub limit: Duration,
-    /// Requests that are submitted and whose outcome is not taken, at most.
+    /// Requests that are submitted and whose outcome is not taken, at most. A node refuses those
+    /// that wait beyond its `queued` as busy; 1,024 by default, too.
     pub in_flight: usize,
 }
 

@@ -407,7 +407,7 @@ impl Service for ActiveService {
         let tenant = tenant_of(node);
         let its = self.running.iter().filter(|(_, call)| call.tenant == tenant);
         for token in its.map(|(token, _)| *token).collect::<Vec<_>>() {
-            self.executor.abandon(token);
+            self.executor.kill(tenant, token);
         }
     }
 

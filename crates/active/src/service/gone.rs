@@ -46,7 +46,7 @@ impl ActiveService {
                 // A new connection may have asked for it.
                 if let Some(running) = running.filter(|running| running.asker.peer == peer) {
                     running.is_abandoned = true;
-                    self.executor.abandon(token);
+                    self.executor.kill(running.tenant, token);
                 }
             }
         }

@@ -1,24 +1,6 @@
 //! The service's table of a node's configuration.
 //!
-//! ```toml
-//! [active]
-//! modules = "/etc/outboard/modules"   # *.wasm here are for every identity
-//! time_ms = 1000                      # an execution's limit
-//! executions = 4                      # of one identity at a time, of those that take long
-//! queued = 1024                       # ... that wait
-//! modules_max = 256                   # that one identity loads
-//! module_bytes = "64MiB"              # ... in all
-//! all_module_bytes = "256MiB"         # that all identities load
-//! spin = "adaptive"                   # for 50 µs while requests come close together; "never",
-//!                                     # "always" (for benchmarks: it takes a processor)
-//!
-//! [active.regions.kv]
-//! size = "64MiB"
-//! writes = "1MiB"                     # that one execution may write
-//! persist = "/var/lib/outboard/active/kv"   # read at the start, written when asked and at the end
-//! allow = ["2f9d1c0a4b7e8d6655aa0c1b2d3e4f50"]   # who may read and write; default: all
-//! read = []                           # who may only read
-//! ```
+//! docs/active.md, "A node's table", has one with every key and what it means.
 
 use super::options::ActiveLimits;
 use super::regions::RegionSetup;

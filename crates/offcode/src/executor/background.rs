@@ -66,6 +66,13 @@ pub struct ExecutionUnderWay {
     pub since: Instant,
 }
 
+impl ExecutionUnderWay {
+    pub(super) fn of(request: &Request, since: Instant) -> Self {
+        let Request { token, module, ref entry, .. } = *request;
+        Self { token, module, entry: entry.clone(), since }
+    }
+}
+
 /// What a thread is to do.
 #[derive(Debug)]
 pub(super) enum BackgroundJob {
@@ -85,8 +92,8 @@ impl BackgroundJob {
 
 /// What a thread tells the loop.
 pub(super) enum Told<I> {
-    /// The instance that the loop needs.
-    Prepared { request: Request, instance: WarmInstance<I> },
+    /// The instance that the loop needs, and whether the request was killed meanwhile.
+    Prepared { request: Request, instance: WarmInstance<I>, is_killed: bool },
     /// Why there is none.
     NotPrepared { request: Request, outcome: Outcome },
     /// What came of a request, since when it was there, and how long it ran, if it was executed.
@@ -191,11 +198,15 @@ impl<E: WasmEngine> ExecutorThreads<E> {
         Ok(())
     }
 
-    pub(super) fn kill(&self, tenant: Option<TenantId>, token: u64) -> bool {
+    pub(super) fn kill(&self, tenant: TenantId, token: u64) -> bool {
         let queues = self.shared.lock();
-        let its = queues.under_way.get(&token);
-        let its = its.filter(|its| tenant.is_none_or(|tenant| its.tenant == tenant));
+        let its = queues.under_way.get(&token).filter(|its| its.tenant == tenant);
         its.inspect(|its| its.kill.kill()).is_some()
+    }
+
+    /// Calls the loop, as a thread does that has ended something.
+    pub(super) fn wake(&self) {
+        (self.shared.wake)();
     }
 
     pub(super) fn under_way(&self, tenant: TenantId, most: usize) -> Vec<ExecutionUnderWay> {
@@ -307,7 +318,9 @@ impl<E: WasmEngine> Shared<E> {
             BackgroundJob::Prepare(request) => {
                 match guarded(|| self.instance(&request, Bounding::Fuel, &Budget::Fuel(START_FUEL)))
                 {
-                    Ok(instance) => Told::Prepared { request, instance },
+                    Ok(instance) => {
+                        Told::Prepared { request, instance, is_killed: kill.is_killed() }
+                    }
                     Err(outcome) => Told::NotPrepared { request, outcome },
                 }
             }

@@ -6,6 +6,7 @@
 //! execution (an instance) is made there as well; the request then comes back to the loop.
 
 mod background;
+mod preparing;
 mod request;
 mod run;
 mod slowlog;
@@ -24,6 +25,7 @@ use crate::hash::ModuleHash;
 use crate::stop::Stop;
 use crate::store::{ModuleStore, TenantId};
 use background::{BackgroundJob, ExecutorThreads, Told};
+use preparing::Preparing;
 use run::{Attempt, RunsOn, attempt};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -88,8 +90,7 @@ pub struct Executor<E: WasmEngine> {
     processors: usize,
     /// Entries that took long when they were last executed, for whom.
     long: HashMap<(TenantId, ModuleHash), HashSet<String>>,
-    /// Requests whose instance is being made, besides the one that it is made for, in order.
-    preparing: HashMap<InstanceKey, VecDeque<Request>>,
+    preparing: Preparing,
     /// What ended while an instance was awaited.
     over: VecDeque<(u64, Outcome)>,
     counters: ExecutorCounters,
@@ -128,7 +129,7 @@ impl<E: WasmEngine> Executor<E> {
             on_threads: 0,
             processors: thread::available_parallelism().map_or(1, usize::from),
             long: HashMap::new(),
-            preparing: HashMap::new(),
+            preparing: Preparing::new(options.background.waiting),
             over: VecDeque::new(),
             counters: ExecutorCounters::default(),
             slow: SlowLog::default(),
@@ -235,20 +236,21 @@ impl<E: WasmEngine> Executor<E> {
             let told = self.told.try_recv().ok()?;
             self.on_threads = self.on_threads.saturating_sub(1);
             match told {
-                Told::Prepared { request, instance } => {
+                Told::Prepared { request, instance, is_killed } => {
                     self.counters.instances += 1;
                     let key = InstanceKey::of(&request);
                     self.warm.put(key, instance);
-                    let waiting = self.preparing.remove(&key).unwrap_or_default();
-                    for request in std::iter::once(request).chain(waiting) {
+                    let waiting = self.preparing.end(&key);
+                    let first = if is_killed { self.killed(request.token) } else { Some(request) };
+                    for request in first.into_iter().chain(waiting) {
                         let token = request.token;
                         let outcome = self.execute(&request);
                         self.over.extend(outcome.map(|outcome| (token, outcome)));
                     }
                 }
                 Told::NotPrepared { request, outcome } => {
-                    let waiting = self.preparing.remove(&InstanceKey::of(&request));
-                    let all = std::iter::once(request).chain(waiting.unwrap_or_default());
+                    let waiting = self.preparing.end(&InstanceKey::of(&request));
+                    let all = std::iter::once(request).chain(waiting);
                     self.counters.stopped += u64::from(outcome.is_stopped());
                     self.over.extend(all.map(|request| (request.token, outcome.clone())));
                 }
@@ -268,19 +270,29 @@ impl<E: WasmEngine> Executor<E> {
     }
 
     /// Kills a request of a tenant's that has not ended; false if there is none with that token.
+    /// Its outcome comes by [`poll`](Self::poll).
     pub fn kill(&mut self, tenant: TenantId, token: u64) -> bool {
-        self.background.kill(Some(tenant), token)
+        if self.preparing.take(tenant, token).is_some() {
+            self.killed(token);
+            self.background.wake();
+            return true;
+        }
+        self.background.kill(tenant, token)
     }
 
-    /// Kills a request whose caller is gone. Its outcome still comes.
-    pub fn abandon(&mut self, token: u64) -> bool {
-        self.background.kill(None, token)
+    fn killed(&mut self, token: u64) -> Option<Request> {
+        self.counters.stopped += 1;
+        self.over.push_back((token, Outcome::Killed));
+        None
     }
 
-    /// A tenant's requests on threads, the oldest ones, at most so many.
+    /// A tenant's requests on threads, and those that wait for an instance: the oldest ones of
+    /// each, at most so many in all.
     #[must_use]
     pub fn under_way(&self, tenant: TenantId, most: usize) -> Vec<ExecutionUnderWay> {
-        self.background.under_way(tenant, most)
+        let mut its = self.background.under_way(tenant, most);
+        its.extend(self.preparing.under_way(tenant, most - its.len()));
+        its
     }
 
     /// Drops the instances on a region that is given up.
@@ -314,23 +326,16 @@ impl<E: WasmEngine> Executor<E> {
 
     /// Has an instance made, unless it is being made: then the request waits for it.
     fn prepare(&mut self, key: InstanceKey, request: Request) -> Option<Outcome> {
-        let waiting_max = self.options.background.waiting;
-        match self.preparing.get_mut(&key) {
-            Some(waiting) if waiting.len() >= waiting_max => {
-                Some(Outcome::Busy(format!("{waiting_max} requests of this identity are waiting")))
-            }
-            Some(waiting) => {
-                waiting.push_back(request);
-                None
-            }
-            None => {
-                let refused = self.admit(BackgroundJob::Prepare(request));
-                if refused.is_none() {
-                    self.preparing.insert(key, VecDeque::new());
-                }
-                refused
-            }
+        if self.preparing.has(&key) {
+            let waiting_max = self.options.background.waiting;
+            let busy = || format!("{waiting_max} requests of this identity are waiting");
+            return self.preparing.wait(key, request).err().map(|_| Outcome::Busy(busy()));
         }
+        let refused = self.admit(BackgroundJob::Prepare(request));
+        if refused.is_none() {
+            self.preparing.begin(key);
+        }
+        refused
     }
 
     /// Defers a request whose tenant has the module.

@@ -117,6 +117,28 @@ impl Bench {
         }
     }
 
+    /// Executions that do not end and take all threads that one tenant may have: their tokens.
+    fn occupied(&mut self) -> Vec<u64> {
+        let running = self.executor.options.background.running;
+        let spins: Vec<Request> = (0..running).map(|_| self.request("spin")).collect();
+        let tokens = spins.iter().map(|spin| spin.token).collect();
+        for spin in spins {
+            let limit = TimeLimit::Caller(Duration::from_secs(60));
+            assert_eq!(self.executor.execute_on_thread(Request { limit, ..spin }), None);
+        }
+        tokens
+    }
+
+    /// As many as there will be.
+    fn outcomes(&mut self, count: usize) -> Vec<(u64, Outcome)> {
+        let (mut outcomes, since) = (Vec::new(), Instant::now());
+        while outcomes.len() < count {
+            outcomes.extend(self.executor.poll());
+            assert!(since.elapsed() < Duration::from_secs(20), "{outcomes:?}");
+        }
+        outcomes
+    }
+
     fn entry(&mut self, entry: &str) -> Outcome {
         let request = self.request(entry);
         self.run(request)
@@ -269,6 +291,64 @@ fn one_instance_is_made_for_many_requests_and_they_keep_their_order() {
         assert_eq!((token, done(outcome)), (count + 1, count.to_le_bytes().to_vec()));
     }
     assert_eq!(bench.executor.counters().instances, 1);
+}
+
+/// Executions that are not to be: the one whose instance is made, and two that wait for it, while
+/// others of their tenant have all its threads.
+#[test]
+fn requests_that_wait_for_an_instance_are_listed_and_killed() {
+    let mut bench = Bench::new();
+    let spins = bench.occupied();
+    let counts: Vec<Request> = (0..4).map(|_| bench.request("count")).collect();
+    for count in &counts {
+        assert_eq!(bench.executor.execute(count), None);
+    }
+    let its = bench.executor.under_way(TENANT, 64);
+    let listed: Vec<u64> = its.iter().map(|its| its.token).collect();
+    assert_eq!(listed, (1..=bench.token).collect::<Vec<_>>());
+    assert_eq!(bench.executor.under_way(TENANT, 3).len(), 3);
+    let killed = [counts[0].token, counts[2].token];
+    for token in killed {
+        assert!(!bench.executor.kill(TenantId([9; 32]), token), "another's");
+        assert!(bench.executor.kill(TENANT, token), "{token}");
+    }
+    assert!(!bench.executor.kill(TENANT, counts[2].token), "it has ended");
+    for token in &spins {
+        assert!(bench.executor.kill(TENANT, *token));
+    }
+    let outcomes = bench.outcomes(spins.len() + counts.len());
+    for (token, outcome) in outcomes {
+        let may_be = [counts[1].token, counts[3].token].contains(&token);
+        assert_eq!(matches!(outcome, Outcome::Done { .. }), may_be, "{token} {outcome:?}");
+    }
+    assert_eq!(bench.word(), 2);
+}
+
+/// A module on many regions: what waits for their instances counts together.
+#[test]
+fn no_more_requests_of_one_tenant_wait_for_instances_than_may() {
+    let mut bench = Bench::new();
+    let waiting = bench.executor.options.background.waiting;
+    let spins = bench.occupied();
+    let (mut taken, mut busy) = (0, 0);
+    for _ in 0..4 {
+        bench.region = Arc::new(ActiveRegion::new("more", 1 << 16, 1 << 16).expect("memory"));
+        for _ in 0..waiting {
+            let request = bench.request("count");
+            match bench.executor.execute(&request) {
+                None => taken += 1,
+                Some(Outcome::Busy(_)) => busy += 1,
+                Some(other) => panic!("{other:?}"),
+            }
+        }
+    }
+    // Those whose instances are made wait for a thread.
+    assert_eq!((taken, busy), (waiting + 4, 3 * waiting - 4));
+    for token in &spins {
+        bench.executor.kill(TENANT, *token);
+    }
+    bench.outcomes(spins.len() + taken);
+    assert_eq!(done(bench.entry("count")), 1_u64.to_le_bytes());
 }
 
 #[test]
