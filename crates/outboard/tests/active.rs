@@ -51,6 +51,24 @@ fn a_node_whose_processes_all_get_sigterm_keeps_its_regions() {
     assert_eq!(fs::metadata(home.0.join("regions/kv")).expect("flushed").len(), 1 << 20);
 }
 
+/// The table of docs/active.md, as it stands but for its paths.
+#[test]
+fn the_pages_table_works_as_it_stands() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/active.md");
+    let page = fs::read_to_string(page).expect("the page");
+    let table = page.split("```").find(|part| part.contains("[active.regions.kv]")).expect("it");
+    let home = Home::new("active-page");
+    let file = home.0.join("regions/kv");
+    fs::create_dir(home.0.join("regions")).expect("a directory");
+    let table = table.replace("/etc/outboard/modules", MODULES);
+    let table = table.replace("/var/lib/outboard/active/kv", file.to_str().expect("text"));
+    fs::write(home.0.join("node.toml"), table).expect("written");
+    let (node, address) = home.node(&["--config", "node.toml"]);
+    assert!(home.told(&["active", "list", "--node", &address]).contains("table"));
+    drop(node);
+    assert_eq!(fs::metadata(file).expect("flushed").len(), 64 << 20);
+}
+
 #[test]
 fn a_node_that_cannot_keep_its_regions_says_so_and_fails() {
     let home = Home::new("active-lost");
