@@ -23,6 +23,8 @@ use std::sync::{Mutex, PoisonError};
 const COPY_LEN: usize = 1 << 20;
 /// Pages that are copied while commits wait, about.
 const FEW_PAGES: usize = 256;
+/// The last pages that are kept in memory, so that commits do not wait for the file: 16 MiB.
+const LAST_PAGES_MAX: usize = 4096;
 /// How often changed pages are copied until they are few.
 const ROUNDS_MAX: u32 = 8;
 
@@ -175,9 +177,16 @@ fn copy(region: &ActiveRegion, to: &File) -> io::Result<()> {
         }
     }
     let (writer, pages) = copying.finish();
-    let last: io::Result<Vec<_>> = pages.into_iter().map(|at| Ok((at, page(&from, at)?))).collect();
+    let mut last = Vec::new();
+    for at in pages {
+        match last.len() {
+            // More than memory is taken for, where commits outrun the copy: they wait for it.
+            LAST_PAGES_MAX => to.write_all_at(&page(&from, at)?, at)?,
+            _ => last.push((at, page(&from, at)?)),
+        }
+    }
     drop(writer);
-    last?.into_iter().try_for_each(|(at, bytes)| to.write_all_at(&bytes, at))
+    last.into_iter().try_for_each(|(at, bytes)| to.write_all_at(&bytes, at))
 }
 
 fn page(from: &File, at: u64) -> io::Result<[u8; COPY_PAGE]> {
