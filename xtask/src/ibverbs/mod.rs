@@ -25,7 +25,7 @@ use anyhow::{Result, anyhow};
 use crate::command::{self, cargo};
 use crate::libs;
 use crate::test::Count;
-use crate::test::check::wanted;
+use crate::test::check::{print_result, wanted};
 use debian13::Debian13;
 use namespace::Namespace;
 use ordinary::Ordinary;
@@ -142,7 +142,7 @@ impl Job {
                 Err(error) => Err(error),
             },
         };
-        let count = print_result(&name, began, result);
+        let count = Count::one(print_result(&name, began, &result));
         (name, began.elapsed(), count)
     }
 }
@@ -183,16 +183,6 @@ fn prepare(jobs: &VecDeque<Job>) -> Result<Bench> {
     let debian13 = debian13.map_err(|error| format!("{error:#}"));
     let ordinary = Ordinary::new(&outboard).map_err(|error| format!("{error:#}"));
     Ok(Bench { outboard, logs, namespace, debian13, ordinary })
-}
-
-/// Prints the result of one program.
-fn print_result(name: &str, began: Instant, result: Result<()>) -> Count {
-    let seconds = began.elapsed().as_secs_f64();
-    match &result {
-        Ok(()) => println!("passed  {name} ({seconds:.1} s)"),
-        Err(error) => println!("FAILED  {name} ({seconds:.1} s): {error:#}"),
-    }
-    Count::one(result.is_ok())
 }
 
 /// Prints why one program did not run; CI does not accept that.

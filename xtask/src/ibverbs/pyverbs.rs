@@ -15,7 +15,7 @@ use super::pair::Bench;
 use super::table::Site;
 use crate::command::{self, root};
 use crate::process::Process;
-use crate::test::Count;
+use crate::test::{Count, failures};
 
 const SHIPPED: &str = "/usr/share/doc/rdma-core/tests";
 /// For one test; the slowest of those that pass takes a second.
@@ -75,11 +75,13 @@ fn judge(personality: &str, output: &str) -> Result<Count> {
         count += Count::one(good);
         if !good {
             let wanted = expected.get(name).copied().unwrap_or("nothing");
-            println!("FAILED  pyverbs ({personality}) {name}: {verdict}; expected {wanted}");
+            failures::say(&format!(
+                "FAILED  pyverbs ({personality}) {name}: {verdict}; expected {wanted}"
+            ));
         }
     }
     for name in expected.keys().filter(|name| !found.contains_key(*name)) {
-        println!("FAILED  pyverbs ({personality}) {name}: did not run");
+        failures::say(&format!("FAILED  pyverbs ({personality}) {name}: did not run"));
         count += Count::one(false);
     }
     let of = |word: &str| found.values().filter(|verdict| verdict.starts_with(word)).count();

@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use anyhow::Result;
 
+use super::failures;
+
 type RunCheck<P> = dyn Fn(&mut P) -> Result<()>;
 
 /// One test, at a place `P`: the hosts and files that the tests of its suite share.
@@ -25,11 +27,15 @@ impl<P> SuiteCheck<P> {
 /// Runs a test, and says in a line how that went; whether it passed.
 pub(crate) fn passes(name: &str, run: impl FnOnce() -> Result<()>) -> bool {
     let began = Instant::now();
-    let result = run();
+    print_result(name, began, &run())
+}
+
+/// Says in a line how a test went that began then; whether it passed.
+pub(crate) fn print_result(name: &str, began: Instant, result: &Result<()>) -> bool {
     let seconds = began.elapsed().as_secs_f64();
-    match &result {
+    match result {
         Ok(()) => println!("passed  {name} ({seconds:.1} s)"),
-        Err(error) => println!("FAILED  {name} ({seconds:.1} s): {error:#}"),
+        Err(error) => failures::say(&format!("FAILED  {name} ({seconds:.1} s): {error:#}")),
     }
     result.is_ok()
 }

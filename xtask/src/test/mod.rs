@@ -9,6 +9,7 @@ mod builds;
 pub(crate) mod check;
 mod count;
 mod disk;
+pub(crate) mod failures;
 mod limit;
 pub(crate) mod needs;
 mod suites;
@@ -77,6 +78,7 @@ pub fn run(names: &[String], install: bool, settings: &Settings) -> Result<()> {
         total += outcome.count();
         lines.push(summary(suite, &outcome, started.elapsed().as_secs()));
     }
+    failures::take().iter().for_each(|failure| println!("\n{failure}"));
     println!("\n{}\n{total}", lines.join("\n"));
     verdict(total, env::var("CI").is_ok_and(|value| value == "true"))
 }
@@ -105,15 +107,15 @@ fn run_suite(suite: &Suite, settings: &Settings, ahead: &mut Ahead) -> Outcome {
         (suite.run)(settings)
     });
     let mut count = ran.unwrap_or_else(|error| {
-        println!("{}: {error:#}", suite.name);
+        failures::say(&format!("{}: {error:#}", suite.name));
         Count { failed: 1, ..Count::default() }
     });
     if !in_time {
-        println!(
-            "{}: took longer than {} minutes and was stopped",
-            suite.name,
-            limit.as_secs() / 60
-        );
+        let minutes = limit.as_secs() / 60;
+        failures::say(&format!(
+            "{}: took longer than {minutes} minutes and was stopped",
+            suite.name
+        ));
         count.failed = count.failed.max(1);
     }
     Outcome::Ran(count)

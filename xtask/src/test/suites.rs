@@ -12,6 +12,7 @@ use std::thread;
 use anyhow::{Result, anyhow, bail};
 
 use super::builds::{self, Build};
+use super::failures::{self, Finder};
 use super::needs::Need;
 use super::{Count, Settings};
 use crate::command::{self, cargo};
@@ -220,7 +221,11 @@ fn counted(settings: &Settings, test: &mut Command) -> Result<Count> {
         test.env("OUTBOARD_FULL", "1");
     }
     let mut total = Count::default();
+    let mut failed = Finder::default();
     let succeeded = command::watch(test, |line| {
+        if let Some(failure) = failed.line(line) {
+            failures::remember(&failure);
+        }
         if let Some(count) = Count::parse(line) {
             total += count;
         }
@@ -341,6 +346,7 @@ fn fuzz_at_once(targets: &[&str], seconds: u32, logs: &Path) -> Result<Vec<bool>
         let passed = child.wait()?.success();
         if !passed {
             println!("{}", fs::read_to_string(logs.join(target))?);
+            failures::remember(&format!("FAILED  fuzz {target}"));
         }
         Ok(passed)
     });

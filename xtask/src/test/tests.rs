@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::ahead::Ahead;
 use super::disk;
+use super::failures::Finder;
 use super::needs::{self, Missing, Need};
 use super::{Count, Outcome, SUITES, Settings, Suite, choose, run_suite, summary, verdict};
 
@@ -16,6 +17,16 @@ fn a_result_line_of_cargo_test_is_read() {
     let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out";
     assert_eq!(Count::parse(line), Some(Count { passed: 12, failed: 3, skipped: 1 }));
     assert_eq!(Count::parse("test a::b ... ok"), None);
+}
+
+#[test]
+fn failures_are_found_in_the_output_of_cargo_test() {
+    let output = "test a ... ok\ntest b ... FAILED\n\nfailures:\n\n---- b stdout ----\nwrong\n\n\
+                  failures:\n    b\n\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n\
+                  test c ... ok\n\ntest result: ok. 1 passed; 0 failed; 0 ignored";
+    let mut finder = Finder::default();
+    let found: Vec<_> = output.lines().filter_map(|line| finder.line(line)).collect();
+    assert_eq!(found, ["failures:\n\n---- b stdout ----\nwrong\n\nfailures:\n    b\n"]);
 }
 
 #[test]
