@@ -51,7 +51,7 @@ pub const SUITES: &[Suite] = &[
         name: "unit",
         about: "every crate's own tests",
         needs: &[],
-        minutes: 15,
+        minutes: 30,
         builds: None,
         run: |settings| cargo_test(settings, &["--workspace"]),
     },

@@ -5,6 +5,7 @@ use crate::engine::wasmtime::Wasmtime;
 use crate::journal::RequestId;
 use crate::region::ActiveRegion;
 use crate::store::StoreLimits;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 const TENANT: TenantId = TenantId([1; 32]);
@@ -369,23 +370,28 @@ fn an_execution_says_what_it_has_used() {
     assert_eq!(used("empty", b""), empty, "the same whenever it is run");
 }
 
-/// Clock ticks, of 10 ms, that this process's threads of that name have computed.
-fn ticks_of(name: &str) -> u64 {
+/// Clock ticks, of 10 ms, that each of this process's threads of that name has computed.
+fn ticks_of(name: &str) -> BTreeMap<String, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("threads");
     let ticks = |task: std::fs::DirEntry| {
         // Another test's thread may end meanwhile.
         let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
-        let (comm, fields) = stat.split_once('(')?.1.rsplit_once(')')?;
+        let (thread, rest) = stat.split_once(" (")?;
+        let (comm, fields) = rest.rsplit_once(')')?;
         let fields: Vec<&str> = fields.split_whitespace().collect();
-        (comm == name).then(|| fields[11].parse::<u64>().expect("a number"))
+        (comm == name).then(|| (thread.to_owned(), fields[11].parse().expect("a number")))
     };
-    tasks.flatten().filter_map(ticks).sum()
+    tasks.flatten().filter_map(ticks).collect()
 }
 
-#[test]
-fn modules_that_take_long_compute_on_threads_of_low_priority_and_want_processors() {
-    let mut bench = Bench::new();
-    let before = (ticks_of("outboard-execut"), ticks_of("outboard-commit"));
+/// What those threads have computed since then.
+fn ticks_since(before: &BTreeMap<String, u64>, name: &str) -> u64 {
+    let now = ticks_of(name);
+    now.iter().map(|(thread, ticks)| ticks - before.get(thread).unwrap_or(&0)).sum()
+}
+
+/// Has twice as many executions as there are processors compute for 300 ms.
+fn compute_long(bench: &mut Bench) {
     let most = 2 * thread::available_parallelism().map_or(1, usize::from);
     for _ in 0..most {
         let mut request = bench.request("write_and_spin");
@@ -402,9 +408,23 @@ fn modules_that_take_long_compute_on_threads_of_low_priority_and_want_processors
         thread::sleep(Duration::from_millis(1));
     }
     assert!(!bench.executor.needs_processors());
-    let after = (ticks_of("outboard-execut"), ticks_of("outboard-commit"));
-    let (low, ordinary) = (after.0 - before.0, after.1 - before.1);
-    assert!(low > 10 && ordinary < low / 2, "{low} and {ordinary} ticks");
+}
+
+#[test]
+fn modules_that_take_long_compute_on_threads_of_low_priority_and_want_processors() {
+    let mut bench = Bench::new();
+    let names = ["outboard-execut", "outboard-commit"];
+    let before = names.map(ticks_of);
+    // A busy machine leaves threads of low priority little, but some.
+    for _ in 0..100 {
+        compute_long(&mut bench);
+        let [low, ordinary] = [0, 1].map(|kind| ticks_since(&before[kind], names[kind]));
+        if low > 10 {
+            assert!(ordinary < low / 2, "{low} and {ordinary} ticks");
+            return;
+        }
+    }
+    panic!("threads of low priority have computed nothing");
 }
 
 #[test]
