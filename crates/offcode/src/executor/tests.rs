@@ -387,7 +387,7 @@ fn ticks_of(name: &str) -> BTreeMap<String, u64> {
 /// What those threads have computed since then.
 fn ticks_since(before: &BTreeMap<String, u64>, name: &str) -> u64 {
     let now = ticks_of(name);
-    now.iter().map(|(thread, ticks)| ticks - before.get(thread).unwrap_or(&0)).sum()
+    now.iter().map(|(thread, ticks)| ticks.saturating_sub(*before.get(thread).unwrap_or(&0))).sum()
 }
 
 /// Has twice as many executions as there are processors compute for 300 ms.
