@@ -99,8 +99,12 @@ fn a_delayed_round_trip_takes_twice_the_delay() {
     let Some(pair) = delayed(Duration::from_millis(5)) else { return };
     let program = command::compile_c("xtask/src/lab/probe.c", &[]).unwrap();
     for what in ["udp", "tcp"] {
-        let fastest = number(&pair.probe(&program, what, "100").unwrap(), "/least_us").unwrap();
-        assert!((10_000.0..14_000.0).contains(&fastest), "{what}: {fastest} µs");
+        let fastest = || number(&pair.probe(&program, what, "100").unwrap(), "/least_us").unwrap();
+        assert!((0..20).any(|_| {
+            let fastest = fastest();
+            assert!(fastest >= 10_000.0, "{what}: {fastest} µs");
+            fastest < 14_000.0
+        }));
     }
     let report = pair.finish().unwrap();
     assert!(report.packets >= 400, "{report:?}");

@@ -97,7 +97,11 @@ impl Bench {
             out_cap: 4096,
             may_write: true,
             is_at_client: false,
-            limit: TimeLimit::Executor(Duration::from_millis(50)),
+            // What does not end by itself; all else may take long on a busy machine.
+            limit: TimeLimit::Executor(match entry {
+                "spin" | "write_and_spin" => Duration::from_millis(50),
+                _ => Duration::from_secs(60),
+            }),
             moment: Moment::default(),
         }
     }
@@ -113,7 +117,7 @@ impl Bench {
                 assert_eq!(its, token);
                 return outcome;
             }
-            assert!(since.elapsed() < Duration::from_secs(20), "no outcome");
+            assert!(since.elapsed() < Duration::from_secs(60), "no outcome");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -135,7 +139,7 @@ impl Bench {
         let (mut outcomes, since) = (Vec::new(), Instant::now());
         while outcomes.len() < count {
             outcomes.extend(self.executor.poll());
-            assert!(since.elapsed() < Duration::from_secs(20), "{outcomes:?}");
+            assert!(since.elapsed() < Duration::from_secs(60), "{outcomes:?}");
         }
         outcomes
     }
@@ -214,7 +218,7 @@ fn what_runs_for_ever_ends_within_its_limit_or_by_a_kill() {
         let since = Instant::now();
         let outcome = bench.entry(entry);
         assert!(matches!(&outcome, Outcome::Timeout(why) if why.contains("50ms")), "{outcome:?}");
-        assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+        assert!(since.elapsed() < Duration::from_secs(30), "{:?}", since.elapsed());
     }
     let counters = bench.executor.counters();
     assert_eq!((counters.out_of_fuel, counters.on_threads), (2, 2));
@@ -287,7 +291,7 @@ fn one_instance_is_made_for_many_requests_and_they_keep_their_order() {
             if let Some(over) = bench.executor.poll() {
                 break over;
             }
-            assert!(since.elapsed() < Duration::from_secs(20), "no outcome");
+            assert!(since.elapsed() < Duration::from_secs(60), "no outcome");
         };
         assert_eq!((token, done(outcome)), (count + 1, count.to_le_bytes().to_vec()));
     }
