@@ -17,5 +17,7 @@
     "script#bca2d699533c8c16972e40ce92307e61cb41da0877be75108a4d34fb24c43918"
 #define OB_MODULE_TOPK \
     "topk#a465ff67299921a7ee6fb906a5ca4b76d25e71d1608038af9acf21139a208787"
+#define OB_MODULE_BLOCKS \
+    "blocks#26dcf40e76b7d14970d073ec66b0792b0a8cd595d8d8d08c9987bda20481cc0e"
 
 #endif

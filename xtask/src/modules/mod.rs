@@ -15,7 +15,8 @@ use crate::command;
 use crate::scratch::Scratch;
 
 /// Every shipped module, each behind those that it imports.
-pub const MODULES: &[&str] = &["empty", "alloc", "table", "list", "lock", "script", "topk"];
+pub const MODULES: &[&str] =
+    &["empty", "alloc", "table", "list", "lock", "script", "topk", "blocks"];
 
 /// Debian packages that building and testing them needs.
 pub const PACKAGES: &[&str] =

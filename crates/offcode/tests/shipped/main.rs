@@ -9,6 +9,7 @@ mod sides;
 
 mod alloc;
 mod authors;
+mod blocks;
 mod list;
 mod lock;
 mod script;
@@ -65,6 +66,8 @@ fn only_entries_that_write_are_said_to() {
         ("lock", "look"),
         ("script", "get"),
         ("topk", "top"),
+        ("blocks", "users"),
+        ("blocks", "stats"),
     ];
     for (module, entry) in read_only {
         assert!(sides.is_read_only(module, entry), "{module}.{entry} can reach a call that writes");
