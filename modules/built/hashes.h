@@ -19,5 +19,7 @@
     "topk#a465ff67299921a7ee6fb906a5ca4b76d25e71d1608038af9acf21139a208787"
 #define OB_MODULE_BLOCKS \
     "blocks#26dcf40e76b7d14970d073ec66b0792b0a8cd595d8d8d08c9987bda20481cc0e"
+#define OB_MODULE_INODE \
+    "inode#aec0a4dc739d933264a7b128f758a94facad9e6f086edf6873a3ef29df857c0c"
 
 #endif

@@ -10,6 +10,7 @@ mod sides;
 mod alloc;
 mod authors;
 mod blocks;
+mod inode;
 mod list;
 mod lock;
 mod script;
@@ -68,6 +69,8 @@ fn only_entries_that_write_are_said_to() {
         ("topk", "top"),
         ("blocks", "users"),
         ("blocks", "stats"),
+        ("inode", "get"),
+        ("inode", "extents"),
     ];
     for (module, entry) in read_only {
         assert!(sides.is_read_only(module, entry), "{module}.{entry} can reach a call that writes");
