@@ -21,5 +21,7 @@
     "blocks#26dcf40e76b7d14970d073ec66b0792b0a8cd595d8d8d08c9987bda20481cc0e"
 #define OB_MODULE_INODE \
     "inode#aec0a4dc739d933264a7b128f758a94facad9e6f086edf6873a3ef29df857c0c"
+#define OB_MODULE_NAMES \
+    "names#93b06d34b90324e15570c13e8bc52c848f5aaca9be7830384a3522ba980a85c6"
 
 #endif

@@ -16,7 +16,7 @@ use crate::scratch::Scratch;
 
 /// Every shipped module, each behind those that it imports.
 pub const MODULES: &[&str] =
-    &["empty", "alloc", "table", "list", "lock", "script", "topk", "blocks", "inode"];
+    &["empty", "alloc", "table", "list", "lock", "script", "topk", "blocks", "inode", "names"];
 
 /// Debian packages that building and testing them needs.
 pub const PACKAGES: &[&str] =

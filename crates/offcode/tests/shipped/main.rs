@@ -13,6 +13,7 @@ mod blocks;
 mod inode;
 mod list;
 mod lock;
+mod names;
 mod script;
 mod table;
 mod topk;
@@ -71,6 +72,9 @@ fn only_entries_that_write_are_said_to() {
         ("blocks", "stats"),
         ("inode", "get"),
         ("inode", "extents"),
+        ("names", "find"),
+        ("names", "list"),
+        ("names", "count"),
     ];
     for (module, entry) in read_only {
         assert!(sides.is_read_only(module, entry), "{module}.{entry} can reach a call that writes");
