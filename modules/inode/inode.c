@@ -94,10 +94,18 @@ uint64_t inode_new(uint64_t root, uint32_t mode, struct inode *inode)
     return number;
 }
 
+bool inode_find(uint64_t root, uint64_t number, struct inode *inode)
+{
+    check_store(root);
+    if (number == 0 || number >= ob_get64(root + NEXT))
+        return false;
+    ob_get(offset_of(root, number), inode, sizeof *inode);
+    return inode->mode != 0;
+}
+
 void inode_get(uint64_t root, uint64_t number, struct inode *inode)
 {
-    ob_get(offset_of(root, number), inode, sizeof *inode);
-    if (inode->mode == 0)
+    if (!inode_find(root, number, inode))
         OB_FAIL(INODE_E_NONE, "no inode has this number");
 }
 

@@ -60,7 +60,7 @@ struct inode {
     uint64_t check;
     uint32_t generation, mode; /* mode 0: not in use */
     uint32_t uid, gid;
-    uint32_t nlink, flags;
+    uint32_t nlink, holds;
     uint64_t size;   /* bytes */
     uint64_t blocks; /* that are mapped */
     int64_t atime_ns, mtime_ns, ctime_ns, btime_ns;
@@ -118,6 +118,8 @@ INODE_FUNCTION(inode_init) void inode_init(uint64_t root, uint64_t heap, uint64_
 /* A new inode's number; `inode` is its record, all 0 but for mode, generation and version. The
  * caller puts it. WRITES. */
 INODE_FUNCTION(inode_new) uint64_t inode_new(uint64_t root, uint32_t mode, struct inode *inode);
+/* Reads a record; false if no inode has this number. */
+INODE_FUNCTION(inode_find) bool inode_find(uint64_t root, uint64_t number, struct inode *inode);
 /* Reads a record. Fails with INODE_E_NONE. */
 INODE_FUNCTION(inode_get) void inode_get(uint64_t root, uint64_t number, struct inode *inode);
 /* Puts a record. WRITES. */

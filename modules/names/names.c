@@ -208,7 +208,7 @@ bool names_find(const struct names_dir *dir, const void *name, uint64_t len,
 static void check_number(uint64_t number, uint32_t kind)
 {
     if (number == 0 || number > NAMES_NUMBER_MAX || kind > 255)
-        OB_FAIL(NAMES_E_NAME, "a name stands for a number from 1 to 2^56 - 1, and a kind below 256");
+        OB_FAIL(NAMES_E_NAME, "a name says a number from 1 to 2^56 - 1 and a kind below 256");
 }
 
 void names_add(const struct names_dir *dir, const void *name, uint64_t len,

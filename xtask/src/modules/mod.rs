@@ -15,8 +15,9 @@ use crate::command;
 use crate::scratch::Scratch;
 
 /// Every shipped module, each behind those that it imports.
-pub const MODULES: &[&str] =
-    &["empty", "alloc", "table", "list", "lock", "script", "topk", "blocks", "inode", "names"];
+pub const MODULES: &[&str] = &[
+    "empty", "alloc", "table", "list", "lock", "script", "topk", "blocks", "inode", "names", "fs",
+];
 
 /// Debian packages that building and testing them needs.
 pub const PACKAGES: &[&str] =

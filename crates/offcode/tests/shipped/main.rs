@@ -10,6 +10,7 @@ mod sides;
 mod alloc;
 mod authors;
 mod blocks;
+mod fs;
 mod inode;
 mod list;
 mod lock;
@@ -75,6 +76,11 @@ fn only_entries_that_write_are_said_to() {
         ("names", "find"),
         ("names", "list"),
         ("names", "count"),
+        ("fs", "get"),
+        ("fs", "find"),
+        ("fs", "list"),
+        ("fs", "target"),
+        ("fs", "stats"),
     ];
     for (module, entry) in read_only {
         assert!(sides.is_read_only(module, entry), "{module}.{entry} can reach a call that writes");

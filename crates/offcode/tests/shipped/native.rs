@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// Every shipped module, each behind those that it imports.
-pub(crate) const MODULES: [&str; 10] =
-    ["empty", "alloc", "table", "list", "lock", "script", "topk", "blocks", "inode", "names"];
+pub(crate) const MODULES: [&str; 11] =
+    ["empty", "alloc", "table", "list", "lock", "script", "topk", "blocks", "inode", "names", "fs"];
 
 /// Options of the compiler: what the modules do must not depend on undefined behaviour.
 const OPTIONS: &[&str] = &[

@@ -1,0 +1,550 @@
+//! A file system's tree: directories, files and links come, go and move as a model says, and who
+//! may not does not.
+
+use crate::native::Came;
+use crate::sides::{args, word};
+use crate::{Sides, check_cases};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const REGION: usize = 1 << 19;
+const BLOCKS: u64 = 1000;
+const FILE: u32 = 8 << 12;
+const DIRECTORY: u32 = 4 << 12;
+const LINK: u32 = 10 << 12;
+const NOREPLACE: u32 = 1;
+const EXCHANGE: u32 = 2;
+
+const E_PERM: i32 = 1;
+const E_NOENT: i32 = 2;
+const E_ACCES: i32 = 13;
+const E_EXIST: i32 = 17;
+const E_NOTDIR: i32 = 20;
+const E_ISDIR: i32 = 21;
+const E_INVAL: i32 = 22;
+const E_NAMETOOLONG: i32 = 36;
+const E_NOTEMPTY: i32 = 39;
+const E_STALE: i32 = 116;
+
+/// Number and generation.
+type Id = (u64, u64);
+
+/// What entries answer of an inode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Found {
+    id: Id,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    nlink: u32,
+    size: u64,
+}
+
+fn low(word: u64) -> u32 {
+    u32::try_from(word & 0xffff_ffff).expect("32 bits")
+}
+
+impl Found {
+    /// Of `struct fs_answer`.
+    fn new(answer: &[u8]) -> Self {
+        Self::of((word(answer, 0), word(answer, 8)), &answer[16..])
+    }
+
+    fn of(id: Id, record: &[u8]) -> Self {
+        let high = |at| low(word(record, at) >> 32);
+        let (mode, uid, gid) = (high(8), low(word(record, 16)), high(16));
+        Self { id, mode, uid, gid, nlink: low(word(record, 24)), size: word(record, 32) }
+    }
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+/// A file system on all sides, used by one user.
+struct Tree<'a> {
+    sides: &'a mut Sides,
+    who: (u32, u32),
+}
+
+impl Tree<'_> {
+    fn init(sides: &mut Sides, flags: u64) {
+        sides.write(0, &vec![0; REGION]);
+        sides.set_time(1_700_000_000_000_000_000);
+        sides.done("fs.init", &args(&[BLOCKS, flags, 4, pair(0, 0), pair(0o755, 0)], b""));
+    }
+
+    fn call(&mut self, entry: &str, words: &[u64], names: &[&[u8]]) -> Result<Vec<u8>, i32> {
+        let who = pair(self.who.0, self.who.1);
+        let all = args(&[&[who], words].concat(), &names.concat());
+        match self.sides.execute(&format!("fs.{entry}"), &all) {
+            Came::Done(result) => Ok(result),
+            Came::Failed(code, _) => Err(code - 1000),
+            other => panic!("{entry} {words:x?} {names:x?}: {other:?}"),
+        }
+    }
+
+    fn make(&mut self, dir: Id, mode: u32, name: &[u8], target: &[u8]) -> Result<Found, i32> {
+        let target_len = u32::try_from(target.len()).expect("short");
+        let words = [dir.0, dir.1, pair(mode, target_len), 0];
+        self.call("make", &words, &[name, target]).map(|answer| Found::new(&answer))
+    }
+
+    fn find(&mut self, dir: Id, name: &[u8]) -> Result<Found, i32> {
+        self.call("find", &[dir.0, dir.1], &[name]).map(|answer| Found::new(&answer))
+    }
+
+    fn remove(&mut self, entry: &str, dir: Id, name: &[u8]) -> Result<Found, i32> {
+        self.call(entry, &[dir.0, dir.1], &[name]).map(|answer| Found::new(&answer))
+    }
+
+    fn link(&mut self, dir: Id, inode: Id, name: &[u8]) -> Result<Found, i32> {
+        let words = [dir.0, dir.1, inode.0, inode.1];
+        self.call("link", &words, &[name]).map(|answer| Found::new(&answer))
+    }
+
+    fn rename(&mut self, from: (Id, &[u8]), to: (Id, &[u8]), flags: u32) -> Result<Found, i32> {
+        let from_len = u32::try_from(from.1.len()).expect("short");
+        let words = [from.0.0, from.0.1, to.0.0, to.0.1, pair(flags, from_len)];
+        self.call("rename", &words, &[from.1, to.1]).map(|answer| Found::new(&answer))
+    }
+
+    /// One that takes an inode and says nothing of who asks.
+    fn of_inode(&mut self, entry: &str, inode: Id) -> Result<Vec<u8>, i32> {
+        match self.sides.execute(&format!("fs.{entry}"), &args(&[inode.0, inode.1], b"")) {
+            Came::Done(result) => Ok(result),
+            Came::Failed(code, _) => Err(code - 1000),
+            other => panic!("{entry} {inode:?}: {other:?}"),
+        }
+    }
+
+    fn get(&mut self, inode: Id) -> Result<Found, i32> {
+        self.of_inode("get", inode).map(|answer| Found::new(&answer))
+    }
+
+    fn list(&mut self, dir: Id) -> Result<BTreeMap<Vec<u8>, Found>, i32> {
+        let (mut at, mut all) = (0, BTreeMap::new());
+        loop {
+            let listed = self.call("list", &[dir.0, dir.1, at], &[])?;
+            let mut rest = &listed[..];
+            if rest.is_empty() {
+                return Ok(all);
+            }
+            while !rest.is_empty() {
+                let len = usize::try_from(low(word(rest, 8))).expect("short");
+                at = word(rest, 0);
+                let found = Found::of((word(rest, 16), word(rest, 24)), &rest[32..]);
+                let name = rest[288..288 + len].to_vec();
+                assert!(all.insert(name, found).is_none(), "a name twice");
+                rest = &rest[288 + len.next_multiple_of(8)..];
+            }
+        }
+    }
+
+    /// Inodes, blocks of the heap's bytes.
+    fn held(&mut self) -> (u64, u64) {
+        let stats = self.sides.done("fs.stats", b"");
+        assert_eq!(word(&stats, 0), BLOCKS);
+        (word(&stats, 16), word(&stats, 24))
+    }
+}
+
+const ROOT: Id = (1, 1);
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// The nth inode as the directory, kind, name.
+    Make(usize, u32, u8),
+    Unlink(usize, u8),
+    Rmdir(usize, u8),
+    Link(usize, usize, u8),
+    Rename((usize, u8), (usize, u8), u32),
+    Hold(usize),
+    Release(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let inode = || 0..12_usize;
+    let name = || 0..5_u8;
+    let kind = prop_oneof![1 => Just(FILE), 2 => Just(DIRECTORY), 1 => Just(LINK)];
+    let flags =
+        prop_oneof![3 => Just(0), 1 => Just(NOREPLACE), 1 => Just(EXCHANGE), 1 => Just(3_u32)];
+    prop_oneof![
+        6 => (inode(), kind, name()).prop_map(|(dir, kind, name)| Step::Make(dir, kind, name)),
+        2 => (inode(), name()).prop_map(|(dir, name)| Step::Unlink(dir, name)),
+        2 => (inode(), name()).prop_map(|(dir, name)| Step::Rmdir(dir, name)),
+        2 => (inode(), inode(), name()).prop_map(|(dir, node, name)| Step::Link(dir, node, name)),
+        6 => ((inode(), name()), (inode(), name()), flags)
+            .prop_map(|(from, to, flags)| Step::Rename(from, to, flags)),
+        1 => inode().prop_map(Step::Hold),
+        1 => inode().prop_map(Step::Release),
+    ]
+}
+
+/// An inode as the model has it.
+#[derive(Clone, Debug)]
+struct Node {
+    id: Id,
+    kind: u32,
+    links: u32,
+    holds: u32,
+    parent: usize,
+    names: BTreeMap<Vec<u8>, usize>,
+}
+
+impl Node {
+    fn new(id: Id, kind: u32, parent: usize) -> Self {
+        let links = if kind == DIRECTORY { 2 } else { 1 };
+        Self { id, kind, links, holds: 0, parent, names: BTreeMap::new() }
+    }
+
+    fn is_dir(&self) -> bool {
+        self.kind == DIRECTORY
+    }
+
+    fn is_gone(&self) -> bool {
+        self.links == 0 && self.holds == 0
+    }
+}
+
+/// All inodes that ever were, by the order in which they were made.
+#[derive(Debug)]
+struct Model {
+    nodes: Vec<Node>,
+}
+
+fn name(number: u8) -> Vec<u8> {
+    // Short and long ones.
+    vec![b'a' + number; 1 + usize::from(number) * usize::from(number) * 15]
+}
+
+impl Model {
+    fn new() -> Self {
+        Self { nodes: vec![Node::new(ROOT, DIRECTORY, 0)] }
+    }
+
+    fn pick(&self, index: usize) -> usize {
+        index % self.nodes.len()
+    }
+
+    fn dir(&self, index: usize) -> Result<&Node, i32> {
+        let dir = &self.nodes[index];
+        match dir {
+            dir if dir.is_gone() => Err(E_STALE),
+            dir if !dir.is_dir() => Err(E_NOTDIR),
+            dir if dir.links == 0 => Err(E_NOENT),
+            dir => Ok(dir),
+        }
+    }
+
+    fn entry(&self, dir: usize, name: &[u8]) -> Result<usize, i32> {
+        self.dir(dir)?.names.get(name).copied().ok_or(E_NOENT)
+    }
+
+    fn vacant(&self, dir: usize, name: &[u8]) -> Result<(), i32> {
+        if self.dir(dir)?.names.contains_key(name) { Err(E_EXIST) } else { Ok(()) }
+    }
+
+    fn is_above(&self, node: usize, mut dir: usize) -> bool {
+        while dir != 0 && dir != node {
+            dir = self.nodes[dir].parent;
+        }
+        dir == node
+    }
+
+    fn unname(&mut self, dir: usize, node: usize) {
+        if self.nodes[node].is_dir() {
+            self.nodes[node].links = 0;
+            self.nodes[dir].links -= 1;
+        } else {
+            self.nodes[node].links -= 1;
+        }
+    }
+
+    fn remove(&mut self, dir: usize, name: &[u8], is_rmdir: bool) -> Result<(), i32> {
+        let node = self.entry(dir, name)?;
+        match (is_rmdir, self.nodes[node].is_dir()) {
+            (true, false) => return Err(E_NOTDIR),
+            (false, true) => return Err(E_ISDIR),
+            _ if !self.nodes[node].names.is_empty() => return Err(E_NOTEMPTY),
+            _ => {}
+        }
+        self.nodes[dir].names.remove(name);
+        self.unname(dir, node);
+        Ok(())
+    }
+
+    fn link(&mut self, dir: usize, node: usize, name: Vec<u8>) -> Result<(), i32> {
+        self.dir(dir)?;
+        match &self.nodes[node] {
+            node if node.is_gone() => return Err(E_STALE),
+            node if node.is_dir() => return Err(E_PERM),
+            _ => self.vacant(dir, &name)?,
+        }
+        if self.nodes[node].links == 0 {
+            return Err(E_NOENT);
+        }
+        self.nodes[node].links += 1;
+        self.nodes[dir].names.insert(name, node);
+        Ok(())
+    }
+
+    fn check_move(&self, from: usize, node: usize, to: usize) -> Result<(), i32> {
+        let is_loop = from != to && self.nodes[node].is_dir() && self.is_above(node, to);
+        if is_loop { Err(E_INVAL) } else { Ok(()) }
+    }
+
+    fn move_dir(&mut self, from: usize, node: usize, to: usize) {
+        if self.nodes[node].is_dir() && from != to {
+            self.nodes[node].parent = to;
+            self.nodes[from].links -= 1;
+            self.nodes[to].links += 1;
+        }
+    }
+
+    fn rename(
+        &mut self,
+        (from, from_name): (usize, Vec<u8>),
+        (to, to_name): (usize, Vec<u8>),
+        flags: u32,
+    ) -> Result<(), i32> {
+        if flags == NOREPLACE | EXCHANGE {
+            return Err(E_INVAL);
+        }
+        self.dir(from)?;
+        self.dir(to)?;
+        let node = self.entry(from, &from_name)?;
+        let there = self.entry(to, &to_name).ok();
+        match there {
+            Some(_) if flags == NOREPLACE => return Err(E_EXIST),
+            Some(there) if there == node => return Ok(()),
+            _ => self.check_move(from, node, to)?,
+        }
+        if flags == EXCHANGE {
+            let there = there.ok_or(E_NOENT)?;
+            self.check_move(to, there, from)?;
+            self.move_dir(from, node, to);
+            self.move_dir(to, there, from);
+            self.nodes[from].names.insert(from_name, there);
+            self.nodes[to].names.insert(to_name, node);
+            return Ok(());
+        }
+        if let Some(there) = there {
+            match (self.nodes[node].is_dir(), self.nodes[there].is_dir()) {
+                (true, false) => return Err(E_NOTDIR),
+                (false, true) => return Err(E_ISDIR),
+                _ if !self.nodes[there].names.is_empty() => return Err(E_NOTEMPTY),
+                _ => self.unname(to, there),
+            }
+        }
+        self.move_dir(from, node, to);
+        self.nodes[from].names.remove(&from_name);
+        self.nodes[to].names.insert(to_name, node);
+        Ok(())
+    }
+
+    fn hold(&mut self, index: usize) -> Result<(), i32> {
+        let node = &mut self.nodes[index];
+        if node.is_gone() {
+            return Err(E_STALE);
+        }
+        node.holds += 1;
+        Ok(())
+    }
+
+    fn release(&mut self, index: usize) -> Result<(), i32> {
+        let node = &mut self.nodes[index];
+        if node.is_gone() {
+            return Err(E_STALE);
+        }
+        node.holds = node.holds.checked_sub(1).ok_or(E_INVAL)?;
+        Ok(())
+    }
+}
+
+fn perform(tree: &mut Tree<'_>, model: &mut Model, step: &Step) {
+    let id = |model: &Model, index: usize| model.nodes[model.pick(index)].id;
+    match *step {
+        Step::Make(dir, kind, number) => {
+            let (at, name) = (model.pick(dir), name(number));
+            let target: &[u8] = if kind == LINK { b"../target" } else { b"" };
+            let made = tree.make(id(model, dir), kind | 0o640, &name, target);
+            let expected = model.vacant(at, &name);
+            assert_eq!(made.map(|_| ()), expected, "{step:?}");
+            if let Ok(made) = made {
+                let node = model.nodes.len();
+                model.nodes.push(Node::new(made.id, kind, at));
+                model.nodes[at].links += u32::from(kind == DIRECTORY);
+                model.nodes[at].names.insert(name, node);
+            }
+        }
+        Step::Unlink(dir, number) | Step::Rmdir(dir, number) => {
+            let (entry, is_rmdir) = match step {
+                Step::Rmdir(..) => ("rmdir", true),
+                _ => ("unlink", false),
+            };
+            let removed = tree.remove(entry, id(model, dir), &name(number));
+            let expected = model.remove(model.pick(dir), &name(number), is_rmdir);
+            assert_eq!(removed.map(|_| ()), expected, "{step:?}");
+        }
+        Step::Link(dir, node, number) => {
+            let linked = tree.link(id(model, dir), id(model, node), &name(number));
+            let expected = model.link(model.pick(dir), model.pick(node), name(number));
+            assert_eq!(linked.map(|_| ()), expected, "{step:?}");
+        }
+        Step::Rename((from, from_name), (to, to_name), flags) => {
+            let (from_id, to_id) = (id(model, from), id(model, to));
+            let names = (name(from_name), name(to_name));
+            let renamed = tree.rename((from_id, &names.0), (to_id, &names.1), flags);
+            let (from, to) = ((model.pick(from), names.0), (model.pick(to), names.1));
+            assert_eq!(renamed.map(|_| ()), model.rename(from, to, flags), "{step:?}");
+        }
+        Step::Hold(index) => {
+            let held = tree.of_inode("hold", id(model, index)).map(|_| ());
+            assert_eq!(held, model.hold(model.pick(index)), "{step:?}");
+        }
+        Step::Release(index) => {
+            let released = tree.of_inode("release", id(model, index)).map(|_| ());
+            assert_eq!(released, model.release(model.pick(index)), "{step:?}");
+        }
+    }
+}
+
+/// Every inode and every directory, as the model has them.
+fn check(tree: &mut Tree<'_>, model: &Model) {
+    for node in &model.nodes {
+        let found = tree.get(node.id);
+        if node.is_gone() {
+            assert_eq!(found, Err(E_STALE));
+            continue;
+        }
+        let found = found.expect("it is there");
+        assert_eq!((found.mode & 0o170_000, found.nlink), (node.kind, node.links), "{node:?}");
+        if !node.is_dir() {
+            continue;
+        }
+        let listed = tree.list(node.id).expect("a directory");
+        let ids: BTreeMap<_, _> =
+            listed.into_iter().map(|(name, found)| (name, found.id)).collect();
+        let expected = node.names.iter().map(|(name, node)| (name.clone(), model.nodes[*node].id));
+        assert_eq!(ids, expected.collect());
+        assert_eq!(found.size, node.names.len() as u64);
+        for (name, id) in ids {
+            assert_eq!(tree.find(node.id, &name).map(|found| found.id), Ok(id));
+        }
+    }
+}
+
+/// Removes all that there is, from below.
+fn clear(tree: &mut Tree<'_>, dir: Id) {
+    for (name, found) in tree.list(dir).expect("a directory") {
+        let is_dir = found.mode & 0o170_000 == DIRECTORY;
+        if is_dir {
+            clear(tree, found.id);
+        }
+        tree.remove(if is_dir { "rmdir" } else { "unlink" }, dir, &name).expect("removed");
+    }
+}
+
+#[test]
+fn what_comes_goes_and_moves_is_where_the_model_has_it() {
+    let operations = prop::collection::vec(step(), 1..80);
+    let begin = |sides: &mut Sides| Tree::init(sides, 0);
+    check_cases(REGION, operations, begin, |sides, steps| {
+        let mut tree = Tree { sides, who: (0, 0) };
+        let (mut model, before) = (Model::new(), tree.held());
+        for step in steps {
+            perform(&mut tree, &mut model, step);
+        }
+        check(&mut tree, &model);
+        for node in &model.nodes {
+            for _ in 0..node.holds {
+                tree.of_inode("release", node.id).expect("held");
+            }
+        }
+        clear(&mut tree, ROOT);
+        let after = tree.held();
+        // Only what the table of names has grown by is left.
+        assert_eq!((after.0, before.0), (1, 1), "inodes");
+    });
+}
+
+#[test]
+fn who_may_not_does_not() {
+    let mut sides = Sides::new(REGION);
+    Tree::init(&mut sides, 0);
+    let mut tree = Tree { sides: &mut sides, who: (0, 0) };
+    let open = tree.make(ROOT, DIRECTORY | 0o1777, b"open", b"").expect("made").id;
+    let shut = tree.make(ROOT, DIRECTORY | 0o700, b"shut", b"").expect("made").id;
+    let shared = tree.make(ROOT, DIRECTORY | 0o2775, b"shared", b"").expect("made").id;
+    let words = [shared.0, shared.1, pair(2 | 4, 0), pair(7, 50), 0, 0];
+    tree.call("set", &words, &[]).expect("given");
+    tree.make(shut, FILE | 0o666, b"file", b"").expect("made");
+    tree.who = (7, 70);
+    assert_eq!(tree.make(ROOT, FILE, b"file", b""), Err(E_ACCES));
+    assert_eq!(tree.find(shut, b"file"), Err(E_ACCES));
+    assert_eq!(tree.list(shut), Err(E_ACCES));
+    let own = tree.make(open, FILE | 0o600, b"own", b"").expect("made");
+    assert_eq!((own.uid, own.gid), (7, 70));
+    let made = tree.make(shared, DIRECTORY | 0o755, b"made", b"").expect("made");
+    assert_eq!((made.gid, made.mode & 0o2000), (50, 0o2000), "the group is inherited");
+    assert_eq!(tree.make(open, 2 << 12, b"device", b""), Err(E_PERM));
+    tree.who = (8, 50);
+    assert_eq!(tree.remove("unlink", open, b"own"), Err(E_PERM), "sticky");
+    assert_eq!(tree.rename((open, b"own"), (open, b"mine"), 0), Err(E_PERM));
+    let mode = |mode| pair(1, mode);
+    assert_eq!(tree.call("set", &[own.id.0, own.id.1, mode(0o777), 0, 0, 0], &[]), Err(E_PERM));
+    tree.make(shared, FILE | 0o644, b"other", b"").expect("the group may write");
+    tree.who = (7, 70);
+    tree.call("set", &[own.id.0, own.id.1, mode(0o4711), 0, 0, 0], &[]).expect("its own");
+    assert_eq!(tree.get(own.id).map(|found| found.mode & 0o7777), Ok(0o4711));
+    let give = [own.id.0, own.id.1, pair(2, 0), pair(8, 0), 0, 0];
+    assert_eq!(tree.call("set", &give, &[]), Err(E_PERM));
+    tree.who = (0, 0);
+    tree.call("set", &give, &[]).expect("user 0 may");
+    let given = tree.get(own.id).expect("there");
+    assert_eq!((given.uid, given.mode & 0o7777), (8, 0o711), "no longer set-uid");
+}
+
+#[test]
+fn user_0_is_nobody_where_it_is_squashed() {
+    let mut sides = Sides::new(REGION);
+    Tree::init(&mut sides, 1);
+    let mut tree = Tree { sides: &mut sides, who: (0, 0) };
+    assert_eq!(tree.make(ROOT, FILE, b"file", b""), Err(E_ACCES));
+}
+
+#[test]
+fn wrong_names_and_stale_numbers_are_refused() {
+    let mut sides = Sides::new(REGION);
+    Tree::init(&mut sides, 0);
+    let mut tree = Tree { sides: &mut sides, who: (0, 0) };
+    for (wrong, why) in [
+        (&b""[..], E_NOENT),
+        (b".", E_INVAL),
+        (b"..", E_INVAL),
+        (b"a/b", E_INVAL),
+        (b"a\0", E_INVAL),
+        (&[b'x'; 256], E_NAMETOOLONG),
+    ] {
+        assert_eq!(tree.make(ROOT, FILE, wrong, b""), Err(why), "{wrong:?}");
+        assert_eq!(tree.find(ROOT, wrong), Err(why), "{wrong:?}");
+        assert_eq!(tree.rename((ROOT, b"a"), (ROOT, wrong), 0), Err(why), "{wrong:?}");
+    }
+    let first = tree.make(ROOT, FILE, &[0xff; 255], b"").expect("any bytes").id;
+    tree.remove("unlink", ROOT, &[0xff; 255]).expect("removed");
+    let second = tree.make(ROOT, FILE, b"again", b"").expect("made").id;
+    assert_eq!(second, (first.0, first.1 + 1), "the number is used again");
+    assert_eq!(tree.get(first), Err(E_STALE));
+    assert_eq!(tree.link(ROOT, first, b"more"), Err(E_STALE));
+    for stale in [(0, 0), (1, 2), (9999, 1), (u64::MAX, u64::MAX)] {
+        assert_eq!(tree.get(stale), Err(E_STALE), "{stale:?}");
+        assert_eq!(tree.make(stale, FILE, b"name", b""), Err(E_STALE));
+    }
+    let link = tree.make(ROOT, LINK | 0o777, b"link", &[b't'; 4095]).expect("made").id;
+    assert_eq!(tree.of_inode("target", link), Ok(vec![b't'; 4095]));
+    assert_eq!(tree.of_inode("target", second), Err(E_INVAL));
+    assert_eq!(tree.make(ROOT, LINK, b"empty", b""), Err(E_NOENT));
+    // A place in the middle of a record is none.
+    assert_eq!(tree.call("list", &[1, 1, 16], &[]).map(|listed| listed.len()), Ok(0));
+}
