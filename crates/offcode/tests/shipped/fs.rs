@@ -38,6 +38,8 @@ struct Found {
     gid: u32,
     nlink: u32,
     size: u64,
+    /// Of a directory: the number of the one above.
+    parent: u64,
 }
 
 fn low(word: u64) -> u32 {
@@ -53,7 +55,8 @@ impl Found {
     fn of(id: Id, record: &[u8]) -> Self {
         let high = |at| low(word(record, at) >> 32);
         let (mode, uid, gid) = (high(8), low(word(record, 16)), high(16));
-        Self { id, mode, uid, gid, nlink: low(word(record, 24)), size: word(record, 32) }
+        let (nlink, size, parent) = (low(word(record, 24)), word(record, 32), word(record, 88));
+        Self { id, mode, uid, gid, nlink, size, parent }
     }
 }
 
@@ -423,6 +426,7 @@ fn check(tree: &mut Tree<'_>, model: &Model) {
         if !node.is_dir() {
             continue;
         }
+        assert_eq!(found.parent, model.nodes[node.parent].id.0, "{node:?}");
         let listed = tree.list(node.id).expect("a directory");
         let ids: BTreeMap<_, _> =
             listed.into_iter().map(|(name, found)| (name, found.id)).collect();
@@ -467,6 +471,26 @@ fn what_comes_goes_and_moves_is_where_the_model_has_it() {
         // Only what the table of names has grown by is left.
         assert_eq!((after.0, before.0), (1, 1), "inodes");
     });
+}
+
+#[test]
+fn no_directory_comes_to_be_below_itself() {
+    let mut sides = Sides::new(REGION);
+    Tree::init(&mut sides, 0);
+    let mut tree = Tree { sides: &mut sides, who: (0, 0) };
+    let mut make =
+        |dir, name: &[u8]| tree.make(dir, DIRECTORY | 0o755, name, b"").expect("made").id;
+    let (one, other) = (make(ROOT, b"one"), make(ROOT, b"other"));
+    let (below, deep) = (make(one, b"below"), make(other, b"deep"));
+    assert_eq!(tree.rename((ROOT, b"one"), (below, b"x"), 0), Err(E_INVAL));
+    assert_eq!(tree.rename((ROOT, b"one"), (one, b"x"), 0), Err(E_INVAL));
+    tree.rename((ROOT, b"other"), (below, b"other"), 0).expect("moved");
+    assert_eq!(tree.rename((ROOT, b"one"), (deep, b"x"), 0), Err(E_INVAL), "it is deep below now");
+    assert_eq!(tree.rename((one, b"below"), (other, b"deep"), EXCHANGE), Err(E_INVAL));
+    tree.rename((below, b"other"), (ROOT, b"other"), 0).expect("moved back");
+    tree.rename((ROOT, b"one"), (deep, b"one"), 0).expect("it is no longer below");
+    assert_eq!(tree.rename((other, b"deep"), (below, b"x"), 0), Err(E_INVAL));
+    assert_eq!(tree.get(one).map(|found| found.parent), Ok(deep.0));
 }
 
 #[test]
