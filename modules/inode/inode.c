@@ -271,9 +271,14 @@ static void insert(uint64_t root, struct inode *inode, struct inode_entry entry)
             return;
         }
         entry = split(root, inode, &node, index);
+        uint64_t first = node.entry[0].key;
         path.depth--;
         load(inode, path.at[path.depth], &node);
-        index = path.index[path.depth] + 1;
+        index = path.index[path.depth];
+        /* A first node may have come to hold what is before its key: keys must stay in order. */
+        if (first < node.entry[index].key)
+            node.entry[index].key = first;
+        index++;
     }
 }
 
@@ -294,6 +299,20 @@ static void shrink(uint64_t root, struct inode *inode)
         inode->level = 0;
 }
 
+/* Has the entries for a node say its first key, after that has become another one. Else an extent
+ * of the node before it could come to lie across that key, and not be found from there on. */
+static void tell_above(struct inode *inode, const struct path *path, uint32_t depth, uint64_t key)
+{
+    struct node node;
+    while (depth-- > 0) {
+        load(inode, path->at[depth], &node);
+        node.entry[path->index[depth]].key = key;
+        save(inode, &node);
+        if (path->index[depth] > 0)
+            return;
+    }
+}
+
 /* Removes the last entry of a leaf that is not behind the key for which it was found. */
 static void remove_entry(uint64_t root, struct inode *inode, struct path *path, struct node *node)
 {
@@ -312,6 +331,8 @@ static void remove_entry(uint64_t root, struct inode *inode, struct path *path, 
     save(inode, node);
     if (node->at == 0)
         shrink(root, inode);
+    else if (index == 0)
+        tell_above(inode, path, path->depth, node->entry[0].key);
 }
 
 /* ---- Extents ------------------------------------------------------------------------------ */

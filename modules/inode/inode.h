@@ -23,7 +23,8 @@
  *   record: struct inode below.
  *   node: 16 bytes (level u32, count u32, 0 u64), then entries of 16 bytes: first block of the file,
  *         and on level 0 block of the store << 28 | length, above it the offset of a node that has
- *         what begins there or behind. The first entry of a node also has what comes before it.
+ *         what begins there or behind: at that very key, but for the first node of each level, which
+ *         also has what comes before its entry's.
  */
 #ifndef INODE_H
 #define INODE_H

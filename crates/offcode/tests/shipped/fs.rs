@@ -72,7 +72,7 @@ struct Tree<'a> {
 
 impl Tree<'_> {
     fn init(sides: &mut Sides, flags: u64) {
-        sides.write(0, &vec![0; REGION]);
+        sides.clear();
         sides.set_time(1_700_000_000_000_000_000);
         sides.done("fs.init", &args(&[BLOCKS, flags, 4, pair(0, 0), pair(0o755, 0)], b""));
     }

@@ -85,7 +85,7 @@ impl File {
 }
 
 fn begin(sides: &mut Sides) {
-    sides.write(0, &vec![0; REGION]);
+    sides.clear();
     sides.done("alloc.init", &args(&[HEAP, FREE, REGION as u64], b""));
     sides.done("blocks.init", &args(&[STORE, BLOCKS], b""));
     sides.done("inode.init", &args(&[ROOT, HEAP, STORE], b""));
@@ -172,6 +172,25 @@ fn files_have_their_blocks_and_nothing_is_lost() {
         // Only the first segment of records is left, if there ever was a file.
         assert!(word(&sides.done("alloc.stats", &args(&[HEAP], b"")), 0) <= held.min(1));
     });
+}
+
+/// The first leaf of a tree is gone, its successor holds what comes before, and is split there.
+#[test]
+fn what_is_before_a_trees_first_key_is_found() {
+    let mut sides = Sides::new(REGION);
+    begin(&mut sides);
+    let mut files = Vec::new();
+    let steps = [
+        Step::New,
+        Step::Map(0, 378, 15),
+        Step::Scatter(0, 324, 31),
+        Step::Map(0, 355, 29),
+        Step::Scatter(0, 337, 24),
+    ];
+    for step in steps {
+        perform(&mut sides, &mut files, step);
+        files[0].check(&mut sides);
+    }
 }
 
 #[test]

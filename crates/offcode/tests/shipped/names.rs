@@ -174,7 +174,7 @@ fn perform(sides: &mut Sides, dirs: &mut [Dir; 2], step: &Step) {
 }
 
 fn begin(sides: &mut Sides) {
-    sides.write(0, &vec![0; REGION]);
+    sides.clear();
     sides.done("table.init", &args(&[TABLE, REGION as u64 - TABLE, 4], b""));
 }
 

@@ -94,6 +94,11 @@ impl NativeModules {
         self.settle(&format!("write {offset} {}", hex(what)));
     }
 
+    /// Makes all bytes of the region zero.
+    pub(crate) fn clear(&mut self, region_len: usize) {
+        self.settle(&format!("region {region_len}"));
+    }
+
     /// What time it is for what follows, in nanoseconds by both clocks.
     pub(crate) fn set_time(&mut self, now_ns: u64, seed: u64) {
         self.settle(&format!("time {now_ns} {now_ns} {seed}"));
@@ -120,12 +125,19 @@ impl Drop for NativeModules {
     }
 }
 
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+// Regions are long: no formatting of each byte.
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
 }
 
 fn bytes(text: &str) -> Vec<u8> {
-    let digits = text.as_bytes().chunks(2);
-    let pairs = digits.map(|pair| std::str::from_utf8(pair).expect("digits"));
-    pairs.map(|pair| u8::from_str_radix(pair, 16).expect("digits")).collect()
+    let digit = |digit: u8| if digit > b'9' { digit - b'a' + 10 } else { digit - b'0' };
+    text.as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }

@@ -109,6 +109,14 @@ impl Sides {
         compiled
     }
 
+    /// Makes all bytes zero, as peers could.
+    pub(crate) fn clear(&mut self) {
+        let zeroes = vec![0; self.region_len];
+        self.native.clear(self.region_len);
+        self.compiled.region().memory().copy_in(0, &zeroes).expect("inside");
+        self.interpreted.region().memory().copy_in(0, &zeroes).expect("inside");
+    }
+
     /// Writes as a peer does.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
         let at = usize::try_from(offset).expect("small");
