@@ -155,7 +155,7 @@ pub const SUITES: &[Suite] = &[
         name: "modules",
         about: "active code's shipped modules: rebuilt to the same bytes; on all engines alike",
         needs: &[Need::Packages(modules::PACKAGES)],
-        minutes: 8,
+        minutes: 15,
         builds: None,
         run: shipped_modules,
     },

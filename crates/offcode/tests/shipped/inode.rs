@@ -216,7 +216,7 @@ fn numbers_are_used_again_with_another_generation_and_a_higher_version() {
 fn thousands_of_extents_are_found_and_given_back() {
     let mut sides = Sides::new(REGION);
     begin(&mut sides);
-    let mut files = vec![new_file(&mut sides)];
+    let mut files = [new_file(&mut sides)];
     // Backwards, forwards and in between.
     for at in (0..1000).rev().map(|at| 3 * at).chain((1000..2000).map(|at| 3 * at)) {
         sides.done("inode.map", &args(&[ROOT, files[0].number, at, 1], b""));

@@ -24,7 +24,7 @@ enum Step {
 
 fn name() -> impl Strategy<Value = Vec<u8>> {
     let short = (0..60_u8).prop_map(|number| format!("n{number}").into_bytes());
-    let long = (0..9_u8, 200..=255_usize).prop_map(|(byte, len)| vec![byte, 0xff].repeat(len / 2));
+    let long = (0..9_u8, 200..=255_usize).prop_map(|(byte, len)| [byte, 0xff].repeat(len / 2));
     prop_oneof![6 => short, 1 => long, 1 => Just(vec![b'/'; 1])]
 }
 
