@@ -52,9 +52,8 @@ impl BufferPool {
 
     pub(super) fn take(&self, wait: Duration) -> BufferGrant {
         let buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_none = |buffers: &mut FreeBuffers| {
-            buffers.free.is_empty() && buffers.made >= self.most
-        };
+        let has_none =
+            |buffers: &mut FreeBuffers| buffers.free.is_empty() && buffers.made >= self.most;
         let waited = self.freed.wait_timeout_while(buffers, wait, has_none);
         let (mut buffers, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if let Some(buffer) = buffers.free.pop() {

@@ -4,8 +4,9 @@ use super::error::FsError;
 use super::{FsCaller, FsClient, whole};
 use crate::protocol::{
     FsAnswer, FsAttrArgs, FsInode, FsInodeArgs, FsLayout, FsLinkArgs, FsListArgs, FsListed,
-    FsMakeArgs, FsNameArgs, FsRenameArgs, FsStats, SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE,
-    SET_MTIME, SET_MTIME_NOW, SET_UID, is_name, is_target, parse_list,
+    FsMakeArgs, FsNameArgs, FsRenameArgs, FsSeekArgs, FsShareArgs, FsStats, FsWalkArgs,
+    FsXattrArgs, SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE, SET_MTIME, SET_MTIME_NOW, SET_UID,
+    is_name, is_target, parse_list, parse_walk,
 };
 
 /// What a new inode is to be.
@@ -114,7 +115,7 @@ impl FsClient {
         dir: FsInode,
         name: &[u8],
     ) -> Result<FsAnswer, FsError> {
-        let args = FsNameArgs { who: caller.who, dir };
+        let args = FsNameArgs { who: caller.who, dir, ..FsNameArgs::default() };
         self.ask_answer(caller, entry, &[&args.bytes(), name].concat())
     }
 
@@ -220,6 +221,116 @@ impl FsClient {
     /// [`FsError`].
     pub fn sync(&self, caller: &FsCaller, inode: FsInode) -> Result<(), FsError> {
         self.ask(caller, "sync", &FsInodeArgs { inode }.bytes()).map(drop)
+    }
+
+    /// What names one below the other stand for, as far as they do, and why the next one does not: an
+    /// error number, 0 if all do.
+    ///
+    /// # Errors
+    /// [`FsError`]: `dir` itself.
+    pub fn walk(
+        &self,
+        caller: &FsCaller,
+        dir: FsInode,
+        names: &[&[u8]],
+    ) -> Result<(Vec<FsAnswer>, u32), FsError> {
+        let too_many = |_| FsError::of(libc::E2BIG);
+        let count = u32::try_from(names.len()).map_err(too_many)?;
+        let mut args = FsWalkArgs { who: caller.who, dir, count, zero: 0 }.bytes();
+        for name in names {
+            let len = u16::try_from(name.len()).map_err(|_| FsError::of(libc::ENAMETOOLONG))?;
+            args.extend_from_slice(&len.to_le_bytes());
+            args.extend_from_slice(name);
+        }
+        let result = self.ask(caller, "walk", &args)?;
+        parse_walk(&result, names.len()).ok_or(FsError::Answer { entry: "walk" })
+    }
+
+    /// The first place at `offset` or behind it that has bytes, or has none, as `which` says.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn seek(
+        &self,
+        caller: &FsCaller,
+        inode: FsInode,
+        offset: u64,
+        which: u64,
+    ) -> Result<u64, FsError> {
+        let args = FsSeekArgs { who: caller.who, inode, offset, which };
+        whole(&self.ask(caller, "seek", &args.bytes())?, "seek")
+    }
+
+    /// Has one file the blocks of another as well.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn share(&self, caller: &FsCaller, share: &FsShareArgs) -> Result<FsAnswer, FsError> {
+        self.ask_answer(caller, "share", &FsShareArgs { who: caller.who, ..*share }.bytes())
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn set_xattr(
+        &self,
+        caller: &FsCaller,
+        inode: FsInode,
+        (name, value): (&[u8], &[u8]),
+        flags: u32,
+    ) -> Result<(), FsError> {
+        self.on_xattr(caller, "set_xattr", inode, (name, value), flags).map(drop)
+    }
+
+    /// An extended attribute's value.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn xattr(
+        &self,
+        caller: &FsCaller,
+        inode: FsInode,
+        name: &[u8],
+    ) -> Result<Vec<u8>, FsError> {
+        self.on_xattr(caller, "get_xattr", inode, (name, b""), 0)
+    }
+
+    /// The names of all extended attributes, each with a byte of 0.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn xattr_names(&self, caller: &FsCaller, inode: FsInode) -> Result<Vec<u8>, FsError> {
+        self.on_xattr(caller, "list_xattr", inode, (b"", b""), 0)
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn remove_xattr(
+        &self,
+        caller: &FsCaller,
+        inode: FsInode,
+        name: &[u8],
+    ) -> Result<(), FsError> {
+        self.on_xattr(caller, "remove_xattr", inode, (name, b""), 0).map(drop)
+    }
+
+    fn on_xattr(
+        &self,
+        caller: &FsCaller,
+        entry: &'static str,
+        inode: FsInode,
+        (name, value): (&[u8], &[u8]),
+        flags: u32,
+    ) -> Result<Vec<u8>, FsError> {
+        let too_long = |_| FsError::of(libc::E2BIG);
+        let name_len = u32::try_from(name.len()).map_err(too_long)?;
+        let value_len = u32::try_from(value.len()).map_err(too_long)?;
+        let who = caller.who;
+        let args = FsXattrArgs { who, inode, flags, name_len, value_len, zero: 0 };
+        self.ask(caller, entry, &[&args.bytes(), name, value].concat())
     }
 
     /// Whether a directory can have this name.

@@ -7,8 +7,7 @@
 use super::buffers::TransferBuffer;
 use super::error::FsError;
 use outboard_active::{
-    ActiveCall, ActiveClient, ActiveError, CallTicket, Executed, ModuleHash, Outcome,
-    RemoteRegion,
+    ActiveCall, ActiveClient, ActiveError, CallTicket, Executed, ModuleHash, Outcome, RemoteRegion,
 };
 use outboard_verbs::AdaptiveSpin;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -238,7 +237,9 @@ impl DrivenClient {
         args: &[u8],
         buffer: Option<&TransferBuffer>,
     ) -> Result<CallTicket, ActiveError> {
-        let result = buffer.map(|buffer| (buffer.memory, 0..buffer.region.len()));
+        // What a change borrows has its bytes.
+        let takes = buffer.filter(|_| entry != super::CHANGE);
+        let result = takes.map(|buffer| (buffer.memory, 0..buffer.region.len()));
         let call = ActiveCall { result, ..ActiveCall::new(&self.region, self.module, entry, args) };
         self.client.submit(&call)
     }

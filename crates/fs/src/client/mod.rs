@@ -49,6 +49,9 @@ const IN_FLIGHT: usize = 1024;
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 const BUSY_PAUSE_MAX: Duration = Duration::from_millis(200);
 
+/// The entry whose buffers are the client's bytes, and not for a result.
+const CHANGE: &str = "change";
+
 /// How long requests wait for a service that does not answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FsPatience {
@@ -227,12 +230,7 @@ impl FsClient {
     }
 
     /// Asks for an execution and waits for its result.
-    fn ask(
-        &self,
-        caller: &FsCaller,
-        entry: &'static str,
-        args: &[u8],
-    ) -> Result<Vec<u8>, FsError> {
+    fn ask(&self, caller: &FsCaller, entry: &'static str, args: &[u8]) -> Result<Vec<u8>, FsError> {
         let begun = Instant::now();
         let mut pause = BUSY_PAUSE;
         loop {

@@ -5,7 +5,7 @@
 use super::buffers::{BUFFER_LEN, BufferGrant, TransferBuffer};
 use super::driver::EndedCall;
 use super::error::{FsError, result_of};
-use super::{FsCaller, FsClient, TRANSFER_MAX, whole};
+use super::{CHANGE, FsCaller, FsClient, TRANSFER_MAX, whole};
 use crate::protocol::{
     APPEND, FsAnswer, FsChangeArgs, FsInode, FsLayout, FsReadArgs, FsSource, GROW, PUNCH, RESIZE,
     SYNC,
@@ -165,7 +165,7 @@ impl FsClient {
         bytes: &[u8],
     ) -> Result<UnderWay, FsError> {
         if bytes.len() <= INLINE_MAX {
-            return self.begin(caller, "change", &args.with(FsSource::Here(bytes)), None);
+            return self.begin(caller, CHANGE, &args.with(FsSource::Here(bytes)), None);
         }
         let buffer = self.buffer(caller)?;
         let memory = loop {
@@ -186,7 +186,7 @@ impl FsClient {
                 }
             }
         };
-        self.begin(caller, "change", &args.with(FsSource::Memory(memory)), Some(buffer))
+        self.begin(caller, CHANGE, &args.with(FsSource::Memory(memory)), Some(buffer))
     }
 
     /// Changes bytes.
@@ -321,12 +321,8 @@ impl PendingChange {
     /// [`FsError`].
     pub fn end(mut self, caller: &FsCaller) -> Result<FsAnswer, FsError> {
         for _ in 0..MEMORY_TRIES {
-            let EndedCall { outcome, written, buffer } = self.call.end(caller)?;
+            let EndedCall { outcome, buffer, .. } = self.call.end(caller)?;
             let client = &self.call.client;
-            let answered = match (&buffer, written) {
-                (Some(Some(buffer)), Some(_)) => buffer.region.snapshot(0..FsAnswer::LEN).ok(),
-                _ => None,
-            };
             buffer.into_iter().for_each(|buffer| client.give_back(buffer));
             let is_late = client.is_late(self.call.begun);
             match outcome {
@@ -334,10 +330,7 @@ impl PendingChange {
                 Outcome::Busy(_) | Outcome::Conflict if !is_late => {}
                 Outcome::Failed { code, .. } if code == crate::protocol::MEMORY_GONE => {}
                 Outcome::Unknown if is_late => return Err(FsError::TimedOut),
-                outcome => {
-                    let inline = result_of(outcome)?;
-                    return whole(&answered.unwrap_or(inline), "change");
-                }
+                outcome => return whole(&result_of(outcome)?, CHANGE),
             }
             let begun = self.call.begun;
             self.call = client.begin_change_again(caller, &self.args, &self.bytes)?;
