@@ -14,16 +14,16 @@ fn header(module: &str) -> String {
 
 /// The number that a text is, as C writes it.
 fn number(text: &str) -> u64 {
-    let text = text.trim().trim_end_matches('u');
-    let text = text.strip_prefix("(uint64_t)").unwrap_or(text);
-    let parsed = match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    match text.split_once("<<") {
-        Some((left, right)) => number(left.trim_matches(['(', ' '])) << number(right),
-        None => parsed.expect(text),
+    let text = text.replace("(uint64_t)", "").replace(['(', ')', ' '], "");
+    if let Some((left, right)) = text.split_once("<<") {
+        return number(left) << number(right);
     }
+    let digits = text.trim_end_matches('u');
+    let parsed = match digits.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => digits.parse(),
+    };
+    parsed.expect(digits)
 }
 
 /// What a header defines a name as: by `#define`, or in an enum.
@@ -34,9 +34,7 @@ fn defined(module: &str, name: &str) -> u64 {
             line.strip_prefix("#define ").and_then(|rest| rest.split_once(' '))
             && known == name
         {
-            return number(
-                value.split("/*").next().expect("a value").trim_matches(['(', ')', ' ']),
-            );
+            return number(value.split("/*").next().expect("a value"));
         }
         if let Some((known, value)) = line.trim().split_once(" = ")
             && known == name
