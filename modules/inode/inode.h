@@ -146,6 +146,8 @@ INODE_FUNCTION(inode_put) void inode_put(uint64_t root, uint64_t number, struct 
 /* Gives back the number of an inode that has no blocks any more. `xattrs` and `body` are the
  * caller's. Fails with INODE_E_MAPPED. WRITES. */
 INODE_FUNCTION(inode_drop) void inode_drop(uint64_t root, uint64_t number, struct inode *inode);
+/* How many inodes can be made without memory for more records. */
+INODE_FUNCTION(inode_room) uint64_t inode_room(uint64_t root);
 /* The first extent that ends behind a block of the file, whole; false if there is none. Fails with
  * INODE_E_BROKEN. */
 INODE_FUNCTION(inode_extent)
@@ -160,7 +162,7 @@ void inode_map(uint64_t root, struct inode *inode, const struct inode_extent *ex
 INODE_FUNCTION(inode_cut)
 bool inode_cut(uint64_t root, struct inode *inode, uint64_t file, uint64_t len, uint64_t *lines);
 /* Moves what the file has at `file` and behind it into the tree of `rest`, which has nothing. The
- * caller puts both records. Reads all that it moves, or all that stays, to count it. WRITES. */
+ * caller puts both records. Reads the smaller one of both trees, to count its blocks. WRITES. */
 INODE_FUNCTION(inode_split)
 void inode_split(uint64_t root, struct inode *inode, uint64_t file, struct inode *rest);
 /* Maps what one file has in a run into another one, too, or the same one elsewhere, which has holes
