@@ -46,6 +46,7 @@ fn main() -> ExitCode {
             trial("names_are_any_bytes", names_are_any_bytes),
             trial("kinds_links_and_times_are_kept", kinds_links_and_times_are_kept),
             trial("listings_stay_whole_while_names_go", listings_stay_whole_while_names_go),
+            trial("a_listing_says_nothing_old", a_listing_says_nothing_old),
             trial("two_mounts_see_each_other", two_mounts_see_each_other),
             trial("a_killed_process_waits_for_nobody", a_killed_process_waits_for_nobody),
             trial("options_count", options_count),
@@ -297,8 +298,34 @@ fn listings_stay_whole_while_names_go() {
         }
     });
     assert_eq!(names(&mounted.directory), expected);
-    let trips = mounted.client.round_trips();
-    eprintln!("{trips:?}");
+    let lists = || mounted.client.round_trips().get("list").copied().unwrap_or_default();
+    let before = lists();
+    assert_eq!(names(&mounted.directory), expected);
+    assert!(lists() - before <= NAMES as u64 / 2 / 50, "{}: names come in pages", lists() - before);
+}
+
+/// What was removed, or changed, while it is listed is not shown as it was.
+fn a_listing_says_nothing_old() {
+    let node = Node::start();
+    let mounted = Mounted::of(&node, "mount", "");
+    let name = |at: usize| format!("n{at:03}");
+    for at in 0..150 {
+        File::create(mounted.path(name(at))).expect("made");
+    }
+    let mut listed = fs::read_dir(&mounted.directory).expect("a directory");
+    listed.next().expect("one").expect("a name");
+    for at in (0..150).step_by(3) {
+        fs::remove_file(mounted.path(name(at))).expect("removed");
+        let mode = PermissionsExt::from_mode(0o600);
+        fs::set_permissions(mounted.path(name(at + 1)), mode).expect("set");
+    }
+    listed.for_each(|one| drop(one.expect("a name")));
+    for at in (0..150).step_by(3) {
+        let gone = fs::symlink_metadata(mounted.path(name(at))).expect_err("removed");
+        assert_eq!(gone.kind(), ErrorKind::NotFound);
+        let changed = fs::symlink_metadata(mounted.path(name(at + 1))).expect("there");
+        assert_eq!(changed.mode(), 0o100_600);
+    }
 }
 
 fn two_mounts_see_each_other() {
