@@ -1,13 +1,15 @@
-//! Names and attributes through a mount, of a tree at a node that serves active code. Bytes of files
-//! need the file system's own service.
+//! Names and attributes through a mount, of a tree at a node that serves active code. Bytes of
+//! files need the file system's own service.
 //!
 //! Needs FUSE; where there is none the tests say so and do nothing.
 
-#[path = "support/node.rs"]
+#[path = "../../active/tests/support/node.rs"]
+#[expect(dead_code, reason = "another test uses the rest")]
 mod node;
+#[path = "support/tree.rs"]
+mod tree;
 
 use libtest_mimic::{Arguments, Trial};
-use node::Node;
 use outboard_fs::client::{
     FsCaller, FsClient, FsClientOptions, FsPatience, NewInode, NewTime, NewTimes,
 };
@@ -24,6 +26,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, UNIX_EPOCH};
+use tree::TreeNode;
 
 fn main() -> ExitCode {
     if let Some(over) = node::started() {
@@ -69,7 +72,7 @@ struct Mounted {
 }
 
 impl Mounted {
-    fn of(node: &Node, name: &str, options: &str) -> Self {
+    fn of(node: &TreeNode, name: &str, options: &str) -> Self {
         let options = FsMountOptions::parse(options).expect("options");
         let patience = options.patience;
         let client = node.client(&FsClientOptions { patience, ..FsClientOptions::default() });
@@ -117,7 +120,7 @@ fn names(directory: &Path) -> BTreeSet<OsString> {
 fn many_threads_share_a_client() {
     const THREADS: usize = 8;
     const EACH: usize = 100;
-    let node = Node::start();
+    let node = TreeNode::start();
     let client = node.client(&FsClientOptions::default());
     let caller = FsCaller::default();
     thread::scope(|scope| {
@@ -160,7 +163,7 @@ fn many_threads_share_a_client() {
 }
 
 fn soft_requests_fail_and_hard_ones_wait() {
-    let node = Node::start();
+    let node = TreeNode::start();
     let limit = Duration::from_millis(500);
     let patience = FsPatience::Soft(limit);
     let soft = node.client(&FsClientOptions { patience, ..FsClientOptions::default() });
@@ -192,7 +195,7 @@ fn soft_requests_fail_and_hard_ones_wait() {
 }
 
 fn a_tree_is_made_and_changed() {
-    let node = Node::start();
+    let node = TreeNode::start();
     let mounted = Mounted::of(&node, "mount", "");
     let at = |name: &str| mounted.path(name);
     run("mkdir -p a/b/c && touch a/b/f && ln a/b/f a/g && ln -s ../g a/b/s", &mounted.directory);
@@ -223,7 +226,7 @@ fn a_tree_is_made_and_changed() {
 }
 
 fn names_are_any_bytes() {
-    let node = Node::start();
+    let node = TreeNode::start();
     let mounted = Mounted::of(&node, "mount", "");
     let mut all = BTreeSet::new();
     for first in 1..=255_u8 {
@@ -243,7 +246,7 @@ fn names_are_any_bytes() {
 }
 
 fn kinds_links_and_times_are_kept() {
-    let node = Node::start();
+    let node = TreeNode::start();
     let mounted = Mounted::of(&node, "mount", "");
     let at = |name: &str| mounted.path(name);
     run("mkfifo fifo && touch -d @1000000000.123456789 file", &mounted.directory);
@@ -271,7 +274,7 @@ fn kinds_links_and_times_are_kept() {
 /// Names that stay are listed exactly once, while others come and go.
 fn listings_stay_whole_while_names_go() {
     const NAMES: usize = 10_000;
-    let node = Node::start();
+    let node = TreeNode::start();
     let mounted = Mounted::of(&node, "mount", "");
     let [stays, goes] = ["stays", "goes"].map(|what| move |at: usize| format!("{what}-{at:05}"));
     for at in 0..NAMES / 2 {
@@ -306,7 +309,7 @@ fn listings_stay_whole_while_names_go() {
 
 /// What was removed, or changed, while it is listed is not shown as it was.
 fn a_listing_says_nothing_old() {
-    let node = Node::start();
+    let node = TreeNode::start();
     let mounted = Mounted::of(&node, "mount", "");
     let name = |at: usize| format!("n{at:03}");
     for at in 0..150 {
@@ -329,7 +332,7 @@ fn a_listing_says_nothing_old() {
 }
 
 fn two_mounts_see_each_other() {
-    let node = Node::start();
+    let node = TreeNode::start();
     let [one, other] = ["one", "other"].map(|name| Mounted::of(&node, name, ""));
     fs::create_dir(one.path("made")).expect("made");
     assert!(fs::metadata(other.path("made")).expect("seen").is_dir());
@@ -349,7 +352,7 @@ fn two_mounts_see_each_other() {
 
 /// A service that answers nothing holds nobody who is killed, and nobody unmounts in vain.
 fn a_killed_process_waits_for_nobody() {
-    let node = Node::start();
+    let node = TreeNode::start();
     let mounted = Mounted::of(&node, "mount", "");
     node.stop_service();
     let mut child = Command::new("stat").arg(mounted.path("none")).spawn().expect("it starts");
@@ -366,7 +369,7 @@ fn a_killed_process_waits_for_nobody() {
 }
 
 fn options_count() {
-    let node = Node::start();
+    let node = TreeNode::start();
     let mounted = Mounted::of(&node, "mount", "ro,noexec,cache=none");
     assert_eq!(kind(fs::create_dir(mounted.path("a"))), Some(libc::EROFS));
     let mounts = fs::read_to_string("/proc/self/mounts").expect("readable");

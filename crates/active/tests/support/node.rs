@@ -2,7 +2,7 @@
 //! a fault may. The test's program is the node and the service, too: it starts itself.
 
 use outboard_active::service::{check_table, serve};
-use outboard_active::{ActiveClient, ActiveClientOptions, WaitMode};
+use outboard_active::{ActiveClient, ActiveClientOptions, DialActive, WaitMode};
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::{Host, HostList};
 use outboard_cluster::keys::KeyPaths;
@@ -61,11 +61,17 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn start(directory: tempfile::TempDir, table: &str) -> Self {
+        let cache = directory.path().join("cache");
+        Self::start_with(directory, table, &cache)
+    }
+
+    /// As [`Self::start`], with a directory for what is compiled.
+    pub(crate) fn start_with(directory: tempfile::TempDir, table: &str, cache: &Path) -> Self {
         let settings = format!("listen = [\"127.0.0.1:0\"]\n{table}");
         fs::write(directory.path().join("node.toml"), settings).expect("written");
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.arg(NODE).arg(directory.path()).stdout(Stdio::piped());
-        command.env("XDG_CACHE_HOME", directory.path().join("cache"));
+        command.env("XDG_CACHE_HOME", cache);
         let mut child = command.spawn().expect("a node");
         let mut line = String::new();
         let mut told = BufReader::new(child.stdout.take().expect("piped"));
@@ -86,20 +92,24 @@ impl Node {
     }
 
     pub(crate) fn client(&self, own: &Arc<Credentials>) -> ActiveClient {
-        let (dialer, host) = (Dialer::new(Arc::clone(own)), self.host.clone());
-        let name: ServiceName = "active".parse().expect("a name");
-        let dial = move |limit| {
-            let dialled = dialer.dial(&host, &name, Instant::now() + limit);
-            dialled.map_err(|error| error.to_string())
-        };
         let options =
             ActiveClientOptions { wait: WaitMode::Adaptive, limit: SOON, in_flight: 1024 };
         let context = Context::open().expect("a context");
-        ActiveClient::connect(&context, Box::new(dial), options).expect("connected")
+        ActiveClient::connect(&context, self.dial(own), options).expect("connected")
+    }
+
+    /// What reaches the service.
+    pub(crate) fn dial(&self, own: &Arc<Credentials>) -> DialActive {
+        let (dialer, host) = (Dialer::new(Arc::clone(own)), self.host.clone());
+        let name: ServiceName = "active".parse().expect("a name");
+        Box::new(move |limit| {
+            let dialled = dialer.dial(&host, &name, Instant::now() + limit);
+            dialled.map_err(|error| error.to_string())
+        })
     }
 
     /// The process of the service.
-    fn service(&self) -> Option<Pid> {
+    pub(crate) fn service(&self) -> Option<Pid> {
         let pid = self.child.id();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
         Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)

@@ -223,8 +223,8 @@ impl FsClient {
         self.ask(caller, "sync", &FsInodeArgs { inode }.bytes()).map(drop)
     }
 
-    /// What names one below the other stand for, as far as they do, and why the next one does not: an
-    /// error number, 0 if all do.
+    /// What names one below the other stand for, as far as they do, and why the next one does
+    /// not: an error number, 0 if all do.
     ///
     /// # Errors
     /// [`FsError`]: `dir` itself.

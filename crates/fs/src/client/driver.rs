@@ -56,7 +56,8 @@ pub(super) struct DrivenClient {
     /// Calls that were begun, ever.
     begun: u64,
     spin: AdaptiveSpin,
-    /// Buffers of calls that were given up and are over; `None` for one that must not be used again.
+    /// Buffers of calls that were given up and are over; `None` for one that must not be used
+    /// again.
     returned: Vec<Option<TransferBuffer>>,
 }
 

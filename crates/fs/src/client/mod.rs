@@ -18,7 +18,7 @@ mod transfer;
 
 pub use calls::{ListedName, NewInode, NewTime, NewTimes};
 pub use error::FsError;
-pub use transfer::{ChangeWhat, FileBytes, PendingChange, PendingRead, SyncWhen};
+pub use transfer::{ChangeWhat, FileRead, PendingChange, PendingRead, SyncWhen};
 
 use crate::protocol::{
     FsAnswer, FsInode, FsLayout, FsNote, FsNotice, FsWho, MAGIC, REGION, ROOT, ROOT_NUMBER,

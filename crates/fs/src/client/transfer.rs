@@ -43,7 +43,7 @@ pub enum ChangeWhat<'a> {
 
 /// What was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileBytes {
+pub struct FileRead {
     /// The file as it was then.
     pub answer: FsAnswer,
     /// Its bytes.
@@ -127,7 +127,7 @@ impl FsClient {
         inode: FsInode,
         offset: u64,
         len: usize,
-    ) -> Result<FileBytes, FsError> {
+    ) -> Result<FileRead, FsError> {
         self.begin_read(caller, inode, offset, len)?.end(caller)
     }
 
@@ -270,7 +270,7 @@ impl PendingRead {
     ///
     /// # Errors
     /// [`FsError`].
-    pub fn end(mut self, caller: &FsCaller) -> Result<FileBytes, FsError> {
+    pub fn end(mut self, caller: &FsCaller) -> Result<FileRead, FsError> {
         loop {
             let EndedCall { outcome, written, buffer } = self.call.end(caller)?;
             let client = &self.call.client;
@@ -305,10 +305,10 @@ impl PendingRead {
 const NO_READ: FsError = FsError::Answer { entry: "read" };
 
 /// An answer of `read`: never more bytes than were asked for.
-fn bytes_of(result: &[u8], most: u64) -> Result<FileBytes, FsError> {
+fn bytes_of(result: &[u8], most: u64) -> Result<FileRead, FsError> {
     match FsAnswer::split(result) {
         Some((answer, bytes)) if bytes.len() as u64 <= most => {
-            Ok(FileBytes { answer, bytes: bytes.to_vec() })
+            Ok(FileRead { answer, bytes: bytes.to_vec() })
         }
         _ => Err(NO_READ),
     }

@@ -92,7 +92,8 @@ mod tests {
         let mut plan = AheadPlan::default();
         assert_eq!(plan.read(&(0..4096), 4096), Some(vec![]));
         let mut plan = AheadPlan::default();
-        assert_eq!(plan.read(&(0..4096), 10_000), Some(vec![4096..10_000]));
+        let rest = 4096..10_000;
+        assert_eq!(plan.read(&(0..4096), 10_000), Some(vec![rest]));
         assert_eq!(plan.read(&(4096..8192), 10_000), Some(vec![]));
         assert_eq!(plan.read(&(8192..u64::MAX), 10_000), Some(vec![]));
     }

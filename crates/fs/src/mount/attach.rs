@@ -123,7 +123,8 @@ fn attach_directly<F: Filesystem>(
         .map_err(|errno| Refusal::Other(FsMountError::Device { errno }))?;
     let others = if options.allows_others { ",allow_other" } else { "" };
     let data = format!(
-        "fd={},rootmode=40000,user_id={},group_id={},default_permissions,max_read={READ_MAX}{others}",
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions,\
+         max_read={READ_MAX}{others}",
         device.as_raw_fd(),
         rustix::process::geteuid().as_raw(),
         rustix::process::getegid().as_raw(),

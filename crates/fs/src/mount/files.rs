@@ -6,7 +6,7 @@
 use super::ahead::AheadPlan;
 use super::gather::{GatheredWrite, WriteGather};
 use crate::client::{
-    ChangeWhat, FileBytes, FsCaller, FsClient, FsError, PendingChange, PendingRead, SyncWhen,
+    ChangeWhat, FileRead, FsCaller, FsClient, FsError, PendingChange, PendingRead, SyncWhen,
     TRANSFER_MAX,
 };
 use crate::protocol::{FsAnswer, FsInode, FsRecord};
@@ -110,7 +110,7 @@ impl OpenInode {
         match change.end(&writes.caller) {
             Ok(answer) => changed(self.inode, &answer.record),
             Err(error) => {
-                writes.error.get_or_insert(error.errno());
+                writes.error.get_or_insert_with(|| error.errno());
             }
         }
     }
@@ -130,7 +130,7 @@ impl OpenInode {
         writes.caller.thread = caller.thread;
         let due = writes.gather.take().into_iter().collect();
         if let Err(error) = self.send(&mut writes, due, changed) {
-            writes.error.get_or_insert(error.errno());
+            writes.error.get_or_insert_with(|| error.errno());
         }
         while !writes.under_way.is_empty() {
             self.end_oldest(&mut writes, changed);
@@ -309,7 +309,7 @@ impl OpenFile {
         Ok(out)
     }
 
-    fn fetch(&self, caller: &FsCaller, offset: u64, len: usize) -> Result<FileBytes, FsError> {
+    fn fetch(&self, caller: &FsCaller, offset: u64, len: usize) -> Result<FileRead, FsError> {
         self.open.client.read(caller, self.open.inode, offset, len)
     }
 }

@@ -130,7 +130,7 @@ mod tests {
         for round in 0..2000_u32 {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let (at, len) = ((random >> 8) as usize % 50, (random >> 20) as usize % 14);
-            let bytes = vec![round as u8; len];
+            let bytes = vec![round.to_le_bytes()[0]; len];
             expected[at..at + len].copy_from_slice(&bytes);
             apply(gather.add(at as u64, &bytes));
         }

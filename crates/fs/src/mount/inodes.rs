@@ -1,8 +1,8 @@
 //! The inodes that the kernel knows: its numbers for them, and how often it was told of each.
 //!
-//! The kernel's number is the file system's own, so that a program finds the same one tomorrow. Only
-//! a number that was used again while the kernel still has the former inode, and that of the root
-//! directory, are others.
+//! The kernel's number is the file system's own, so that a program finds the same one tomorrow.
+//! Only a number that was used again while the kernel still has the former inode, and that of the
+//! root directory, are others.
 
 use crate::protocol::{FsInode, FsRecord};
 use std::collections::HashMap;
@@ -120,8 +120,8 @@ impl InodeMap {
         }
     }
 
-    /// A file is opened: whether the bytes that the kernel has of it are still its own. What it reads
-    /// from now on is that of this record.
+    /// A file is opened: whether the bytes that the kernel has of it are still its own. What it
+    /// reads from now on is that of this record.
     pub(super) fn keeps(&mut self, node: u64, record: &FsRecord) -> bool {
         let Some(known) = self.by_node.get_mut(&node) else { return false };
         let keeps = known.kept.is_some_and(|kept| kept.are(record));

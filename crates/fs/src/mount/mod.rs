@@ -1,13 +1,13 @@
 //! A file system on a directory of this machine, through FUSE.
 //!
-//! The kernel checks rights first (default_permissions), the service again. What the service says is
-//! not trusted: names, kinds and lengths that cannot be are errors, and by default neither
+//! The kernel checks rights first (default_permissions), the service again. What the service says
+//! is not trusted: names, kinds and lengths that cannot be are errors, and by default neither
 //! set-user-id programs nor devices count.
 //!
 //! Names and attributes are kept for a second. A file's bytes are kept by the kernel for as long as
 //! the file is the same each time it is opened (close-to-open); small writes are gathered and sent
-//! when a file is closed, synced, read or asked about here, or when they are many. A process that is
-//! killed waits for no service: its requests are given up within a second.
+//! when a file is closed, synced, read or asked about here, or when they are many. A process that
+//! is killed waits for no service: its requests are given up within a second.
 //!
 //! Modules in reading order: `options`, `inodes` (the kernel's numbers), `attributes`, `gather` and
 //! `ahead` (small writes and sequential reads), `files` (open files), `tree` (what requests do),

@@ -1,5 +1,5 @@
-//! Notices of the service become the kernel's invalidations, on a thread of their own: a thread that
-//! serves a request of a directory must not wait for the kernel to let go of that directory.
+//! Notices of the service become the kernel's invalidations, on a thread of their own: a thread
+//! that serves a request of a directory must not wait for the kernel to let go of that directory.
 
 use super::inodes::InodeMap;
 use crate::client::FsClient;

@@ -1,8 +1,8 @@
 //! Reads and changes as clients ask for them: what the module answers with extents, the service
 //! answers with the bytes, and what the module takes as extents, the service takes as bytes.
 //!
-//! `read`: arguments [`FsReadArgs`](super::FsReadArgs); the result is an [`FsAnswer`](super::FsAnswer), then the bytes,
-//! as many as the file has there; holes are zeroes.
+//! `read`: arguments [`FsReadArgs`](super::FsReadArgs); the result is an
+//! [`FsAnswer`](super::FsAnswer), then the bytes, as many as the file has there; holes are zeroes.
 //!
 //! `change`: arguments [`FsChangeArgs`], then the bytes themselves ([`FROM_HERE`]), or, in
 //! postcard's format, memory of the client's that has `size` bytes ([`FROM_MEMORY`]), which the
@@ -30,7 +30,8 @@ pub const SYNC: u32 = 1 << 10;
 pub const MEMORY_GONE: i32 = super::ERRNO + 14;
 
 layouts! {
-    /// Arguments of a client's `change`; the bytes, or where they are, follow.
+    /// Arguments of a client's `change`; the bytes, or where they are, follow. No bytes with
+    /// [`GROW`](super::GROW) make the file no shorter than `offset`.
     FsChangeArgs {
         /// Who asks.
         who: FsWho,

@@ -93,7 +93,7 @@ fn is_as_declared<T: FsLayout>(name: &str) {
         at += size;
     }
     assert_eq!(at, T::LEN);
-    let bytes: Vec<u8> = (0..at).map(|at| (at * 7) as u8).collect();
+    let bytes: Vec<u8> = (0..at).map(|at| (at * 7).to_le_bytes()[0]).collect();
     let (value, rest) = T::split(&bytes).expect("as many bytes");
     assert_eq!((value.bytes(), rest), (bytes.clone(), &b""[..]));
     assert!(T::split(&bytes[1..]).is_none());

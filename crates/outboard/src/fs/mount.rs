@@ -1,7 +1,7 @@
 //! `outboard fs mount` and `outboard fs umount`.
 //!
-//! Without `--foreground` the program starts itself once more: the second process mounts and serves,
-//! and says so on a pipe; the first one ends then, or says why nothing is mounted.
+//! Without `--foreground` the program starts itself once more: the second process mounts and
+//! serves, and says so on a pipe; the first one ends then, or says why nothing is mounted.
 
 use crate::{Outcome, log};
 use clap::Args;
@@ -13,10 +13,11 @@ use outboard_fs::mount::{FsMount, FsMountOptions, unmount_at};
 use outboard_secure::ServiceName;
 use outboard_verbs::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::low_level::pipe;
 use std::error::Error;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -34,8 +35,8 @@ const SERVICE: &str = "active";
 /// suid and dev.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
-  outboard fs mount n01:/ /mnt/shared -o soft,timeo=30
-  outboard fs umount /mnt/shared")]
+  outboard fs mount n01:/ shared -o soft,timeo=30
+  outboard fs umount shared")]
 pub(crate) struct MountArgs {
     /// The server and its root: HOST:/ or HOST:PORT:/.
     source: MountSource,
@@ -55,7 +56,7 @@ pub(crate) struct MountArgs {
 /// Unmount a file system. Processes that have its files open keep them until they close them.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
-  outboard fs umount /mnt/shared")]
+  outboard fs umount shared")]
 pub(crate) struct UmountArgs {
     /// The directory.
     directory: PathBuf,
@@ -131,10 +132,14 @@ fn connect(
 
 /// Whoever ends this process wants the directory back.
 fn unmount_on_signal(directory: &Path) -> Outcome {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let (mut told, teller) = UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        pipe::register(signal, teller.try_clone()?)?;
+    }
     let directory = directory.to_owned();
     let wait = move || {
-        for _ in signals.forever() {
+        let mut one = [0];
+        while told.read_exact(&mut one).is_ok() {
             if let Err(error) = unmount_at(&directory) {
                 tracing::error!(%error, "on a signal");
             }
