@@ -132,7 +132,10 @@ impl MountedTree {
         name: &[u8],
     ) -> Result<ShownInode, FsError> {
         let dir = self.inode(parent)?;
-        let answer = self.client.find(caller, dir, name)?;
+        // A name that is not there is no failure of a walk: failures cost the service more.
+        let (found, error) = self.client.walk(caller, dir, &[name])?;
+        let absent = || FsError::of(i32::try_from(error).unwrap_or(libc::EIO));
+        let answer = found.into_iter().next().ok_or_else(absent)?;
         let answer = self.up_to_date(caller, answer)?;
         self.found(parent, &answer)
     }

@@ -4,7 +4,7 @@
 pub const ERRNO: i32 = 1000;
 
 /// Linux has none above.
-const ERRNO_MAX: i32 = 133;
+pub(super) const ERRNO_MAX: i32 = 133;
 
 /// Failures of the modules below `fs` that a program can cause; all others are damage.
 const OTHERS: [(i32, i32); 8] = [

@@ -1,5 +1,6 @@
 //! Answers with names: a directory's.
 
+use super::errno::ERRNO_MAX;
 use super::layout::FsLayout;
 use super::structures::{FsAnswer, FsListed, FsWalked};
 use super::{NAME_MAX, TARGET_MAX};
@@ -53,6 +54,6 @@ pub fn parse_walk(mut answer: &[u8], names: usize) -> Option<(Vec<FsAnswer>, u32
     let FsWalked { count, error } = FsWalked::take(&mut answer)?;
     let count = usize::try_from(count).ok().filter(|count| *count <= names)?;
     let found: Option<Vec<FsAnswer>> = (0..count).map(|_| FsAnswer::take(&mut answer)).collect();
-    let is_told = (count < names) == (error != 0);
+    let is_told = (count < names) == (error != 0) && error <= ERRNO_MAX.unsigned_abs();
     found.filter(|_| answer.is_empty() && is_told).map(|found| (found, error))
 }

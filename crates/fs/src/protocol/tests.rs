@@ -227,6 +227,27 @@ fn names_that_no_directory_has_are_no_answer() {
     assert!(parse_list(&long, 0).is_none());
 }
 
+#[test]
+fn a_walk_says_what_it_found_and_why_not_more() {
+    let answer = |count, error, found: usize| {
+        [FsWalked { count, error }.bytes(), vec![0; found * FsAnswer::LEN]].concat()
+    };
+    let walked = parse_walk(&answer(1, 2, 1), 2).expect("an answer");
+    assert_eq!((walked.0.len(), walked.1), (1, 2));
+    assert!(parse_walk(&answer(2, 0, 2), 2).is_some());
+    for (bad, names) in [
+        (answer(3, 0, 3), 2),
+        (answer(1, 0, 1), 2),
+        (answer(2, 2, 2), 2),
+        (answer(2, 0, 1), 2),
+        (answer(1, 2, 2), 2),
+        (answer(1, 4000, 1), 2),
+        (vec![1], 1),
+    ] {
+        assert!(parse_walk(&bad, names).is_none());
+    }
+}
+
 /// Memory as a peer would name it.
 fn memory(len: u64) -> Exposed {
     let bytes = postcard::to_stdvec(&(7_u32, 4096_u64, len)).expect("numbers");

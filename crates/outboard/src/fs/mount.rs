@@ -43,7 +43,7 @@ pub(crate) struct MountArgs {
     /// The directory.
     directory: PathBuf,
     /// Options, with commas between them.
-    #[arg(short, long = "options", value_name = "OPTIONS", default_value = "")]
+    #[arg(short, long = "options", value_name = "OPTIONS")]
     options: Vec<String>,
     /// Serve in this process, until the file system is unmounted.
     #[arg(short, long)]
