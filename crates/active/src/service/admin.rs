@@ -45,7 +45,9 @@ impl ActiveService {
         session.client.ok_or("it has not said who it is")?;
         let node = session.node;
         match request {
-            ActiveRequest::Execute(_) | ActiveRequest::Hello { .. } => Ok(()),
+            ActiveRequest::Execute(_)
+            | ActiveRequest::Hello { .. }
+            | ActiveRequest::Note { .. } => Ok(()),
             ActiveRequest::Attach { number, handle, region } => {
                 self.attach(hub, (peer, number), handle, region)
             }
