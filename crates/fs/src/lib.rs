@@ -1,0 +1,8 @@
+//! The active file system: a tree that lives in a node's region and is changed by executions next
+//! to it, with the files' bytes beside it.
+//!
+//! Modules in reading order: [`protocol`] (what both sides say).
+
+#![forbid(unsafe_code)]
+
+pub mod protocol;

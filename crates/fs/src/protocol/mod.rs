@@ -1,0 +1,85 @@
+//! What clients of a file system and its service say: arguments and answers of the entries, their
+//! failures, and notes beside them.
+//!
+//! Everything is a value: nothing here asks, answers or waits. What comes from the other side is
+//! taken apart without trust: what is too short, too long or unknown is not there.
+//!
+//! Modules in reading order: `layout` (structures as C has them), `structures` (those of the
+//! module's headers), `bytes` (reads and changes as clients ask for them), `lists` (answers with
+//! names), `errno` (failures), `notes` (messages beside executions).
+
+mod bytes;
+mod errno;
+mod layout;
+mod lists;
+mod notes;
+mod structures;
+
+pub use bytes::{
+    APPEND, FROM_HERE, FROM_MEMORY, FsChangeArgs, FsReadArgs, FsSource, MEMORY_GONE, PUNCH, SYNC,
+};
+pub use errno::{ERRNO, errno_of_failure, failure_of_errno};
+pub use layout::FsLayout;
+pub use lists::{FsName, is_name, is_target, parse_list};
+pub use notes::{FsNote, FsNotice, NOTES, StalePart};
+pub use structures::{
+    FsAnswer, FsAttrArgs, FsExtent, FsInitArgs, FsInode, FsInodeArgs, FsLinkArgs, FsListArgs,
+    FsListed, FsMakeArgs, FsNameArgs, FsRecord, FsRenameArgs, FsStats, FsTreeEntry, FsWho,
+    RECORD_ENTRIES,
+};
+
+/// The region that has a file system.
+pub const REGION: &str = "fs";
+/// What a region with a file system has at [`ROOT`].
+pub const MAGIC: u64 = 0x0031_7366_626f_626f;
+/// Where a file system begins in its region.
+pub const ROOT: u64 = 64;
+/// Where its root directory's number is, from there.
+pub const ROOT_NUMBER: u64 = 40;
+/// Who user 0 is where the file system squashes it.
+pub const NOBODY: u32 = 65534;
+/// Bytes of a name, at most.
+pub const NAME_MAX: usize = 255;
+/// Bytes of a symbolic link's target, at most.
+pub const TARGET_MAX: usize = 4095;
+/// Bytes of a block.
+pub const BLOCK_LEN: u64 = 4096;
+
+/// A flag of a file system: user 0 is [`NOBODY`].
+pub const SQUASH_ROOT: u64 = 1;
+/// A flag of `rename`: the second name must be free.
+pub const NOREPLACE: u32 = 1;
+/// A flag of `rename`: both names change places.
+pub const EXCHANGE: u32 = 2;
+/// Of [`FsAttrArgs::which`]: the rights.
+pub const SET_MODE: u32 = 1;
+/// The owner.
+pub const SET_UID: u32 = 2;
+/// The group.
+pub const SET_GID: u32 = 4;
+/// The last access.
+pub const SET_ATIME: u32 = 8;
+/// The last change.
+pub const SET_MTIME: u32 = 16;
+/// The last access is now.
+pub const SET_ATIME_NOW: u32 = 32;
+/// The last change is now.
+pub const SET_MTIME_NOW: u32 = 64;
+
+/// Of [`FsChangeArgs::which`]: the file's size grows to where the bytes end.
+pub const GROW: u32 = 1;
+/// The file's size becomes what is said; there are no bytes.
+pub const RESIZE: u32 = 2;
+
+/// Failures of the modules below.
+const ALLOC_FULL: i32 = 17;
+const TABLE_FULL: i32 = 35;
+const BLOCKS_FULL: i32 = 113;
+const BLOCKS_USERS: i32 = 116;
+const INODE_NONE: i32 = 129;
+const INODE_FULL: i32 = 130;
+const INODE_RANGE: i32 = 131;
+const NAMES_FULL: i32 = 147;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! What clients and the service tell each other beside executions.
+//!
+//! A client says which inodes its machine has open, so that an inode that has lost its names stays
+//! until then, and goes when the client does. The service says what a client must no longer keep;
+//! the client says when it does not.
+
+use super::structures::FsInode;
+use outboard_cluster::codec::{CodecError, Protocol};
+use serde::{Deserialize, Serialize};
+
+/// The version of these messages.
+pub const NOTES: Protocol = Protocol::version(1);
+
+/// A client's message. It is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FsNote {
+    /// An inode has been opened for the first time here.
+    Opened {
+        /// Which.
+        inode: FsInode,
+    },
+    /// Nobody here has an inode open any more.
+    Closed {
+        /// Which.
+        inode: FsInode,
+    },
+    /// What a notice named is no longer kept here.
+    InvalidatedAck {
+        /// The notice's number.
+        number: u64,
+    },
+}
+
+/// The service's message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FsNotice {
+    /// Others have changed something: it must not be kept; answered by
+    /// [`FsNote::InvalidatedAck`].
+    Invalidate {
+        /// The notice's number.
+        number: u64,
+        /// Of which inode.
+        inode: FsInode,
+        /// What of it.
+        what: StalePart,
+        /// Of [`StalePart::Names`]: which; all of them without one.
+        name: Option<serde_bytes::ByteBuf>,
+    },
+}
+
+/// What a client may keep of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StalePart {
+    /// Its attributes.
+    Attr,
+    /// Its attributes and bytes.
+    Data,
+    /// A directory's names.
+    Names,
+}
+
+impl FsNote {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        NOTES.encode(self)
+    }
+
+    /// The note of these bytes.
+    ///
+    /// # Errors
+    /// [`CodecError`]: the client's fault.
+    pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
+        NOTES.decode(bytes)
+    }
+}
+
+impl FsNotice {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        NOTES.encode(self)
+    }
+
+    /// The notice of these bytes.
+    ///
+    /// # Errors
+    /// [`CodecError`]: the service's fault.
+    pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
+        NOTES.decode(bytes)
+    }
+}

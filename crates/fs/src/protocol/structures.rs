@@ -1,0 +1,227 @@
+//! Structures of `modules/fs/fs.h` and `modules/inode/inode.h`: arguments and answers of the
+//! module's entries. Names and targets, where there are any, are bytes behind them.
+
+use super::layout::layouts;
+use serde::{Deserialize, Serialize};
+
+/// Extents that a record has by itself.
+pub const RECORD_ENTRIES: usize = 8;
+
+layouts! {
+    /// Who asks.
+    FsWho {
+        /// User.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    }
+
+    /// An inode: the generation says whether its number was used again since.
+    #[derive(Hash, PartialOrd, Ord, Serialize, Deserialize)]
+    FsInode {
+        /// Its number.
+        number: u64,
+        /// Which use of the number.
+        generation: u64,
+    }
+
+    /// An entry of a record's tree of extents.
+    FsTreeEntry {
+        /// First block of the file.
+        key: u64,
+        /// Where it is.
+        value: u64,
+    }
+
+    /// An inode's record.
+    FsRecord {
+        /// A check word over all of it.
+        check: u64,
+        /// Which use of the number.
+        generation: u32,
+        /// Kind and rights, as stat(2) has them; 0: not in use.
+        mode: u32,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+        /// Names.
+        nlink: u32,
+        /// How many have it open.
+        holds: u32,
+        /// Bytes.
+        size: u64,
+        /// Blocks that are mapped.
+        blocks: u64,
+        /// Last access, nanoseconds since 1970.
+        atime_ns: i64,
+        /// Last change of the bytes.
+        mtime_ns: i64,
+        /// Last change of anything.
+        ctime_ns: i64,
+        /// When it was made.
+        btime_ns: i64,
+        /// Higher after each change.
+        version: u64,
+        /// Of a directory, the one above it.
+        parent: u64,
+        /// Of a device, which.
+        rdev: u64,
+        /// The module's.
+        xattrs: u64,
+        /// The module's.
+        body: u64,
+        /// The module's.
+        level: u32,
+        /// The module's.
+        entries: u32,
+        /// The module's.
+        entry: [FsTreeEntry; RECORD_ENTRIES],
+    }
+
+    /// What most entries answer.
+    FsAnswer {
+        /// Which inode.
+        inode: FsInode,
+        /// Its record, afterwards.
+        record: FsRecord,
+    }
+
+    /// Blocks of a file in one place of the store.
+    FsExtent {
+        /// First block of the file.
+        file: u64,
+        /// First block of the store.
+        block: u64,
+        /// Blocks.
+        len: u64,
+    }
+
+    /// Arguments of `init`.
+    FsInitArgs {
+        /// Blocks of the store.
+        blocks: u64,
+        /// [`SQUASH_ROOT`](super::SQUASH_ROOT).
+        flags: u64,
+        /// Log2 of the buckets that names have at first.
+        first: u64,
+        /// Owner of the root directory.
+        uid: u32,
+        /// Its group.
+        gid: u32,
+        /// Its rights.
+        mode: u32,
+        /// 0.
+        zero: u32,
+    }
+
+    /// Arguments of `get`, `target`, `hold`, `release`, `sync`.
+    FsInodeArgs {
+        /// Which.
+        inode: FsInode,
+    }
+
+    /// Arguments of `find`, `unlink`, `rmdir`; the name follows.
+    FsNameArgs {
+        /// Who asks.
+        who: FsWho,
+        /// The directory.
+        dir: FsInode,
+    }
+
+    /// Arguments of `make`; the name follows, then a symbolic link's target.
+    FsMakeArgs {
+        /// Who asks.
+        who: FsWho,
+        /// The directory.
+        dir: FsInode,
+        /// Kind and rights.
+        mode: u32,
+        /// Bytes of the target.
+        target_len: u32,
+        /// Of a device, which.
+        rdev: u64,
+    }
+
+    /// Arguments of `link`; the name follows.
+    FsLinkArgs {
+        /// Who asks.
+        who: FsWho,
+        /// Where the name goes.
+        dir: FsInode,
+        /// What gets it.
+        inode: FsInode,
+    }
+
+    /// Arguments of `rename`; both names follow.
+    FsRenameArgs {
+        /// Who asks.
+        who: FsWho,
+        /// The directory that has the first name.
+        from: FsInode,
+        /// The directory of the second.
+        to: FsInode,
+        /// [`NOREPLACE`](super::NOREPLACE), [`EXCHANGE`](super::EXCHANGE).
+        flags: u32,
+        /// Bytes of the first name.
+        from_len: u32,
+    }
+
+    /// Arguments of `set`.
+    FsAttrArgs {
+        /// Who asks.
+        who: FsWho,
+        /// Of which inode.
+        inode: FsInode,
+        /// Which members count: [`SET_MODE`](super::SET_MODE) and its like.
+        which: u32,
+        /// Rights.
+        mode: u32,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+        /// Last access.
+        atime_ns: i64,
+        /// Last change.
+        mtime_ns: i64,
+    }
+
+    /// Arguments of `list`.
+    FsListArgs {
+        /// Who asks.
+        who: FsWho,
+        /// Which directory.
+        dir: FsInode,
+        /// From which place on.
+        at: u64,
+    }
+
+    /// One name of `list`'s answer; the name follows, then zeroes up to a multiple of 8.
+    FsListed {
+        /// The place behind it.
+        next: u64,
+        /// Bytes of the name.
+        name_len: u32,
+        /// 0.
+        zero: u32,
+        /// What it stands for.
+        inode: FsInode,
+        /// Its record.
+        record: FsRecord,
+    }
+
+    /// What `stats` answers.
+    FsStats {
+        /// Blocks of the store.
+        blocks: u64,
+        /// Those that are free.
+        blocks_free: u64,
+        /// Inodes in use.
+        inodes: u64,
+        /// Bytes of memory for names and trees.
+        heap_bytes: u64,
+        /// Those that are free.
+        heap_free_bytes: u64,
+    }
+}
