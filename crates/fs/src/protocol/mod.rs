@@ -6,13 +6,14 @@
 //!
 //! Modules in reading order: `layout` (structures as C has them), `structures` (those of the
 //! module's headers), `bytes` (reads and changes as clients ask for them), `lists` (answers with
-//! names), `errno` (failures), `notes` (messages beside executions).
+//! names), `errno` (failures), `notes` (messages beside executions), `service` (what only the service asks of the module).
 
 mod bytes;
 mod errno;
 mod layout;
 mod lists;
 mod notes;
+mod service;
 mod structures;
 
 pub use bytes::{
@@ -22,10 +23,11 @@ pub use errno::{ERRNO, errno_of_failure, failure_of_errno};
 pub use layout::FsLayout;
 pub use lists::{FsName, is_name, is_target, parse_list};
 pub use notes::{FsNote, FsNotice, NOTES, StalePart};
+pub use service::{FsModuleChange, FsOrphan, FsReserveArgs, FsRun, FsSweepArgs};
 pub use structures::{
     FsAnswer, FsAttrArgs, FsExtent, FsInitArgs, FsInode, FsInodeArgs, FsLinkArgs, FsListArgs,
     FsListed, FsMakeArgs, FsNameArgs, FsRecord, FsRenameArgs, FsStats, FsTreeEntry, FsWho,
-    RECORD_ENTRIES,
+    GROUPS_MAX, RECORD_ENTRIES,
 };
 
 /// The region that has a file system.
@@ -44,6 +46,8 @@ pub const NAME_MAX: usize = 255;
 pub const TARGET_MAX: usize = 4095;
 /// Bytes of a block.
 pub const BLOCK_LEN: u64 = 4096;
+/// Bytes of a file, at most: 8 TiB.
+pub const SIZE_MAX: u64 = 1 << 43;
 
 /// A flag of a file system: user 0 is [`NOBODY`].
 pub const SQUASH_ROOT: u64 = 1;
@@ -70,6 +74,11 @@ pub const SET_MTIME_NOW: u32 = 64;
 pub const GROW: u32 = 1;
 /// The file's size becomes what is said; there are no bytes.
 pub const RESIZE: u32 = 2;
+
+/// Of the module's `change`: times stay as they are.
+pub const KEEP_TIMES: u32 = 4;
+/// A flag of what removes names: somebody has open what loses its last one.
+pub const HOLD: u32 = 256;
 
 /// Failures of the modules below.
 const ALLOC_FULL: i32 = 17;

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// Extents that a record has by itself.
 pub const RECORD_ENTRIES: usize = 8;
+/// Groups of a user beside its first one.
+pub const GROUPS_MAX: usize = 13;
 
 layouts! {
     /// Who asks.
@@ -14,6 +16,10 @@ layouts! {
         uid: u32,
         /// Group.
         gid: u32,
+        /// How many more groups.
+        groups_len: u32,
+        /// These, as many as there are.
+        groups: [u32; GROUPS_MAX],
     }
 
     /// An inode: the generation says whether its number was used again since.
@@ -127,6 +133,10 @@ layouts! {
         who: FsWho,
         /// The directory.
         dir: FsInode,
+        /// [`HOLD`](super::HOLD).
+        flags: u32,
+        /// 0.
+        zero: u32,
     }
 
     /// Arguments of `make`; the name follows, then a symbolic link's target.
