@@ -36,4 +36,6 @@ pub use entry::{check_table, hub_options, serve};
 pub use operator::load_directory;
 pub use options::{ActiveLimits, ActiveServiceOptions};
 pub use persist::PersistError;
-pub use regions::{RegionError, RegionKeeper, RegionSetup, ServedRegion, open_regions};
+pub use regions::{
+    RegionError, RegionKeeper, RegionSetup, ServedRegion, begin_region, kept_region, open_regions,
+};
