@@ -135,35 +135,56 @@ static void count_free(const struct store *store, uint64_t change)
     ob_put64(store->root + FREE, ob_get64(store->root + FREE) + change);
 }
 
-/* Gives each block of a run of free ones its first user. */
-static void take_run(const struct store *store, uint64_t start, uint64_t len)
+/* Gives each block of a run its first user. */
+static void put_users(const struct store *store, uint64_t start, uint64_t len)
 {
     unsigned char one[64];
     memset(one, 1, sizeof one);
+    for (uint64_t part; len > 0; start += part, len -= part) {
+        part = len < sizeof one ? len : sizeof one;
+        ob_put(store->users + start, one, part);
+    }
+}
+
+static void take_run(const struct store *store, uint64_t start, uint64_t len)
+{
     count_free(store, (uint64_t)0 - len);
     ob_put64(store->root + NEXT, start + len);
     while (len > 0) {
         struct piece piece = piece_of(start, len);
         uint64_t word = ob_get64(store->at[0] + piece.index * 8);
         put_word(store, piece.index, word | mask_of(piece));
-        ob_put(store->users + start, one, piece.len);
         start += piece.len, len -= piece.len;
     }
+}
+
+static uint64_t take(const struct store *store, uint64_t goal, uint64_t want, uint64_t *start)
+{
+    uint64_t from = goal < store->count ? goal : ob_get64(store->root + NEXT);
+    uint64_t found = next_free(store, from);
+    if (found == NONE)
+        found = next_free(store, 0);
+    if (found == NONE || want == 0)
+        return 0;
+    uint64_t len = run_at(store, found, want < BLOCKS_RUN_MAX ? want : BLOCKS_RUN_MAX);
+    take_run(store, found, len);
+    *start = found;
+    return len;
 }
 
 uint64_t blocks_take(uint64_t root, uint64_t goal, uint64_t want, uint64_t *start)
 {
     struct store store = store_of(root);
-    uint64_t from = goal < store.count ? goal : ob_get64(root + NEXT);
-    uint64_t found = next_free(&store, from);
-    if (found == NONE)
-        found = next_free(&store, 0);
-    if (found == NONE || want == 0)
-        return 0;
-    uint64_t len = run_at(&store, found, want < BLOCKS_RUN_MAX ? want : BLOCKS_RUN_MAX);
-    take_run(&store, found, len);
-    *start = found;
+    uint64_t len = take(&store, goal, want, start);
+    if (len > 0)
+        put_users(&store, *start, len);
     return len;
+}
+
+uint64_t blocks_reserve(uint64_t root, uint64_t goal, uint64_t want, uint64_t *start)
+{
+    struct store store = store_of(root);
+    return take(&store, goal, want, start);
 }
 
 static void check_run(const struct store *store, uint64_t start, uint64_t len)
@@ -192,22 +213,104 @@ void blocks_share(uint64_t root, uint64_t start, uint64_t len)
     }
 }
 
+/* A word that has, at each byte that is 0, 0x80, and else 0. */
+static uint64_t zero_bytes(uint64_t word)
+{
+    uint64_t low = 0x7f7f7f7f7f7f7f7fu;
+    return ~(((word & low) + low) | word | low);
+}
+
+/* Which of up to 64 blocks have no users. */
+static uint64_t unused(const struct store *store, uint64_t start, uint64_t len)
+{
+    uint64_t words[8], found = 0;
+    memset(words, 0xff, sizeof words);
+    ob_get(store->users + start, words, len);
+    for (uint64_t at = 0; at < 8; at++)
+        /* The bits of the eight bytes meet in the uppermost one. */
+        found |= (zero_bytes(words[at]) >> 7) * 0x0102040810204080u >> 56 << 8 * at;
+    return found;
+}
+
+/* The blocks of a piece that nobody uses must be reserved, and be all of it. */
+static void must_be_reserved(const struct store *store, uint64_t start, struct piece piece)
+{
+    uint64_t taken = ob_get64(store->at[0] + piece.index * 8) & mask_of(piece);
+    if (taken != mask_of(piece) || unused(store, start, piece.len) != taken >> piece.from)
+        OB_FAIL(BLOCKS_E_USED, "some of these blocks are not reserved");
+}
+
+void blocks_use(uint64_t root, uint64_t start, uint64_t len)
+{
+    struct store store = store_of(root);
+    check_run(&store, start, len);
+    for (uint64_t done = 0; done < len;) {
+        struct piece piece = piece_of(start + done, len - done);
+        must_be_reserved(&store, start + done, piece);
+        done += piece.len;
+    }
+    put_users(&store, start, len);
+}
+
+void blocks_drop(uint64_t root, uint64_t start, uint64_t len)
+{
+    struct store store = store_of(root);
+    check_run(&store, start, len);
+    count_free(&store, len);
+    while (len > 0) {
+        struct piece piece = piece_of(start, len);
+        must_be_reserved(&store, start, piece);
+        put_word(&store, piece.index, ob_get64(store.at[0] + piece.index * 8) & ~mask_of(piece));
+        start += piece.len, len -= piece.len;
+    }
+}
+
+uint64_t blocks_sweep(uint64_t root, uint64_t from, uint64_t most)
+{
+    struct store store = store_of(root);
+    most = most < 64 ? 64 : most;
+    uint64_t end = most < store.count - 1 && from < store.count - most ? from + most : store.count;
+    uint64_t index = from / 64, words = words_of(end), freed = 0;
+    for (; index < words; index++) {
+        uint64_t start = index * 64, word = ob_get64(store.at[0] + index * 8);
+        struct piece piece = piece_of(start, store.count - start);
+        uint64_t reserved = word & mask_of(piece);
+        if (reserved != 0)
+            reserved &= unused(&store, start, piece.len);
+        if (reserved == 0)
+            continue;
+        put_word(&store, index, word & ~reserved);
+        freed += (uint64_t)__builtin_popcountll(reserved);
+    }
+    if (freed != 0)
+        count_free(&store, freed);
+    return index < words_of(store.count) ? index * 64 : 0;
+}
+
+/* Which blocks of a piece are free once they have a user less, or are no longer reserved. */
+static uint64_t give_piece(const struct store *store, uint64_t start, struct piece piece)
+{
+    unsigned char users[64];
+    uint64_t taken = ob_get64(store->at[0] + piece.index * 8) >> piece.from, free = 0;
+    ob_get(store->users + start, users, piece.len);
+    for (uint64_t at = 0; at < piece.len; at++) {
+        if ((taken >> at & 1) == 0)
+            OB_FAIL(BLOCKS_E_FREE, "a block that is free already cannot be given");
+        users[at] -= users[at] != 0;
+        free |= (uint64_t)(users[at] == 0) << (piece.from + at);
+    }
+    ob_put(store->users + start, users, piece.len);
+    return free;
+}
+
 void blocks_give(uint64_t root, uint64_t start, uint64_t len)
 {
     struct store store = store_of(root);
     check_run(&store, start, len);
-    unsigned char users[64];
     uint64_t freed = 0;
     while (len > 0) {
         struct piece piece = piece_of(start, len);
-        uint64_t free = 0;
-        ob_get(store.users + start, users, piece.len);
-        for (uint64_t at = 0; at < piece.len; at++) {
-            if (users[at] == 0)
-                OB_FAIL(BLOCKS_E_FREE, "a block that is free already cannot be given");
-            free |= (uint64_t)(--users[at] == 0) << (piece.from + at);
-        }
-        ob_put(store.users + start, users, piece.len);
+        uint64_t free = give_piece(&store, start, piece);
         if (free != 0)
             put_word(&store, piece.index, ob_get64(store.at[0] + piece.index * 8) & ~free);
         freed += (uint64_t)__builtin_popcountll(free);
@@ -230,14 +333,48 @@ OB_ENTRY(init)
     return 0;
 }
 
-OB_ENTRY(take)
+static int64_t answer_run(struct blocks_run run)
 {
-    const struct blocks_take_args *args = OB_ARGS(struct blocks_take_args);
-    struct blocks_run run;
-    run.len = blocks_take(args->root, args->goal, args->want, &run.start);
     if (run.len == 0)
         OB_FAIL(BLOCKS_E_FULL, "no block is free");
     return ob_result(&run, sizeof run);
+}
+
+OB_ENTRY(take)
+{
+    const struct blocks_take_args *args = OB_ARGS(struct blocks_take_args);
+    struct blocks_run run = {0, 0};
+    run.len = blocks_take(args->root, args->goal, args->want, &run.start);
+    return answer_run(run);
+}
+
+OB_ENTRY(reserve)
+{
+    const struct blocks_take_args *args = OB_ARGS(struct blocks_take_args);
+    struct blocks_run run = {0, 0};
+    run.len = blocks_reserve(args->root, args->goal, args->want, &run.start);
+    return answer_run(run);
+}
+
+OB_ENTRY(use)
+{
+    const struct blocks_run_args *args = OB_ARGS(struct blocks_run_args);
+    blocks_use(args->root, args->start, args->len);
+    return 0;
+}
+
+OB_ENTRY(drop)
+{
+    const struct blocks_run_args *args = OB_ARGS(struct blocks_run_args);
+    blocks_drop(args->root, args->start, args->len);
+    return 0;
+}
+
+OB_ENTRY(sweep)
+{
+    const struct blocks_sweep_args *args = OB_ARGS(struct blocks_sweep_args);
+    uint64_t next = blocks_sweep(args->root, args->from, args->most);
+    return ob_result(&next, sizeof next);
 }
 
 OB_ENTRY(share)

@@ -6,16 +6,20 @@
  * taken in runs. Taking one costs the same however many there are: above the bits of all blocks
  * there are levels that say where a free one is.
  *
+ * A block may also be reserved: taken, but without a user, until it is used, or given. Whoever
+ * cannot know any more what was reserved (because it has crashed) sweeps: all of them are free
+ * then.
+ *
  * LAYOUT (all words 64 bits, little-endian; all offsets from root):
  *   +  0  magic BLOCKS_MAGIC
  *   +  8  count: how many blocks there are
  *   + 16  free: how many of them are free
  *   + 24  next: where the next search without a goal begins
  *   + 32  0 (32 bytes)
- *   + 64  levels: level 0 has a bit for each block, set if it is taken; bit n of each further level
+ *   + 64  levels: level 0 has a bit for each block, set if it is not free; bit n of each further level
  *         is set if word n of the level below is all ones. The last level has one word. Bits behind
  *         a level's last one are set.
- *   then  users: one byte for each block
+ *   then  users: one byte for each block, 0 if it is free or reserved
  */
 #ifndef BLOCKS_H
 #define BLOCKS_H
@@ -39,6 +43,7 @@ enum blocks_error {
     BLOCKS_E_RANGE = 114,    /* no blocks of the store, or more than BLOCKS_RUN_MAX */
     BLOCKS_E_FREE = 115,     /* some of the blocks are free */
     BLOCKS_E_USERS = 116,   /* some of the blocks have as many users as one can have */
+    BLOCKS_E_USED = 117,    /* some of the blocks have users, or are free, and are not reserved */
 };
 
 /* ---- Entries ------------------------------------------------------------------------------ */
@@ -47,14 +52,16 @@ enum blocks_error {
 struct blocks_init_args {
     uint64_t root, count;
 };
-/* take: result struct blocks_run; as many blocks as there are in one place, at least one. */
+/* take: result struct blocks_run; as many blocks as there are in one place, at least one. reserve:
+ * the same, and they have no users. */
 struct blocks_take_args {
     uint64_t root, goal, want; /* where to look first, BLOCKS_ANYWHERE for behind the last one */
 };
 struct blocks_run {
     uint64_t start, len;
 };
-/* share: one user more for each block. give: one less; free without any. No results. */
+/* share: one user more for each block. give: one less; free without any, and if it was reserved.
+ * use: the first user for each reserved block. drop: frees reserved blocks. No results. */
 struct blocks_run_args {
     uint64_t root, start, len;
 };
@@ -62,12 +69,17 @@ struct blocks_run_args {
 struct blocks_users_args {
     uint64_t root, block;
 };
+/* sweep: frees reserved blocks: result uint64_t, where to go on, 0 at the end. */
+struct blocks_sweep_args {
+    uint64_t root, from, most;
+};
 /* stats, read-only. Arguments: uint64_t root. */
 struct blocks_stats {
     uint64_t count, free, next;
 };
 
 #define BLOCKS_ANYWHERE UINT64_MAX
+#define BLOCKS_ALL UINT64_MAX
 
 /* ---- Functions for other modules ---------------------------------------------------------- */
 
@@ -88,7 +100,18 @@ BLOCKS_FUNCTION(blocks_take)
 uint64_t blocks_take(uint64_t root, uint64_t goal, uint64_t want, uint64_t *start);
 /* One user more for each. Fails with BLOCKS_E_NO_STORE, _RANGE, _FREE, _USERS. WRITES. */
 BLOCKS_FUNCTION(blocks_share) void blocks_share(uint64_t root, uint64_t start, uint64_t len);
-/* One user less for each. Fails with BLOCKS_E_NO_STORE, _RANGE, _FREE. WRITES. */
+/* As blocks_take, and they have no users. WRITES. */
+BLOCKS_FUNCTION(blocks_reserve)
+uint64_t blocks_reserve(uint64_t root, uint64_t goal, uint64_t want, uint64_t *start);
+/* The first user for each reserved block. Fails with BLOCKS_E_NO_STORE, _RANGE, _USED. WRITES. */
+BLOCKS_FUNCTION(blocks_use) void blocks_use(uint64_t root, uint64_t start, uint64_t len);
+/* Frees reserved blocks. Fails with BLOCKS_E_NO_STORE, _RANGE, _USED. WRITES. */
+BLOCKS_FUNCTION(blocks_drop) void blocks_drop(uint64_t root, uint64_t start, uint64_t len);
+/* Frees all reserved blocks in [from, from + most), rounded to multiples of 64; returns where to go
+ * on, 0 at the end. Fails with BLOCKS_E_NO_STORE. WRITES. */
+BLOCKS_FUNCTION(blocks_sweep) uint64_t blocks_sweep(uint64_t root, uint64_t from, uint64_t most);
+/* One user less for each; one that is reserved is free. Fails with BLOCKS_E_NO_STORE, _RANGE, _FREE.
+ * WRITES. */
 BLOCKS_FUNCTION(blocks_give) void blocks_give(uint64_t root, uint64_t start, uint64_t len);
 /* How many blocks are free. Fails with BLOCKS_E_NO_STORE. */
 BLOCKS_FUNCTION(blocks_free) uint64_t blocks_free(uint64_t root);

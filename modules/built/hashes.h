@@ -18,12 +18,12 @@
 #define OB_MODULE_TOPK \
     "topk#a465ff67299921a7ee6fb906a5ca4b76d25e71d1608038af9acf21139a208787"
 #define OB_MODULE_BLOCKS \
-    "blocks#26dcf40e76b7d14970d073ec66b0792b0a8cd595d8d8d08c9987bda20481cc0e"
+    "blocks#f44fd994f4d2309c99d60a35fcaeca7925ad28f129ae0234e0ce6f81e9529097"
 #define OB_MODULE_INODE \
-    "inode#a6941ace582860f9bdb6fc1518c2a9bf356ca2f16979ac9c64045f5edcb407ac"
+    "inode#aa1f8355496449f1ccfb61509e9be71ad961504ce3b5c6f1e1eb9861be00ca8b"
 #define OB_MODULE_NAMES \
     "names#6015bf832993993c137e6992b97392a085e1400e1bd3126df7a57be918b8bffe"
 #define OB_MODULE_FS \
-    "fs#6f67d2aebb3a78d9688d5cdcbd60a5d69c128fc485581b84b2bbba770d1ff176"
+    "fs#18e58b9cbabed572bb176616dc268daea9848f6787ebb3b6f4f2218e00b6c91b"
 
 #endif

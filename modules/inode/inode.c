@@ -127,6 +127,16 @@ void inode_drop(uint64_t root, uint64_t number, struct inode *inode)
     ob_put64(root + COUNT, ob_get64(root + COUNT) - 1);
 }
 
+uint64_t inode_room(uint64_t root)
+{
+    check_store(root);
+    uint64_t next = ob_get64(root + NEXT), count = ob_get64(root + COUNT), behind = 0;
+    struct place place = place_of(next);
+    if (ob_get64(root + SEGMENTS + 8 * place.segment) != 0)
+        behind = place.len - place.index;
+    return behind + (next - 1 - count);
+}
+
 /* ---- The tree of extents ------------------------------------------------------------------ */
 
 /* A node as it is in the region from `level` on, with room for one entry too many. */
@@ -387,7 +397,8 @@ static bool join(struct inode *inode, const struct inode_extent *extent)
     return true;
 }
 
-void inode_map(uint64_t root, struct inode *inode, const struct inode_extent *extent)
+/* Has a file an extent that is its own by now. */
+static void put_extent(uint64_t root, struct inode *inode, const struct inode_extent *extent)
 {
     struct inode_extent next;
     if (extent->len == 0 || extent->len > INODE_EXTENT_MAX || extent->block >= BLOCKS_MAX
@@ -398,6 +409,12 @@ void inode_map(uint64_t root, struct inode *inode, const struct inode_extent *ex
     if (!join(inode, extent))
         insert(root, inode, entry_of(extent));
     inode->blocks += extent->len;
+}
+
+void inode_map(uint64_t root, struct inode *inode, const struct inode_extent *extent)
+{
+    put_extent(root, inode, extent);
+    blocks_use(ob_get64(root + BLOCKS), extent->block, extent->len);
 }
 
 /* Leaves of an extent what is not in [from, to). */
@@ -421,37 +438,165 @@ static void cut_extent(uint64_t root, struct inode *inode, const struct inode_ex
     inode->blocks -= to - from;
 }
 
-bool inode_cut(uint64_t root, struct inode *inode, uint64_t file, uint64_t len, uint64_t most)
+static uint64_t end_of(uint64_t file, uint64_t len)
 {
-    uint64_t blocks = ob_get64(root + BLOCKS);
-    uint64_t end = len > UINT64_MAX - file ? UINT64_MAX : file + len;
+    return len > UINT64_MAX - file ? UINT64_MAX : file + len;
+}
+
+/* Whether there are lines left for something; then they are taken. */
+static bool spend(uint64_t *lines, uint64_t needed)
+{
+    if (*lines < needed)
+        return false;
+    *lines -= needed;
+    return true;
+}
+
+bool inode_cut(uint64_t root, struct inode *inode, uint64_t file, uint64_t len, uint64_t *lines)
+{
+    uint64_t blocks = ob_get64(root + BLOCKS), end = end_of(file, len);
     struct inode_extent extent;
     while (inode_extent(inode, file, &extent) && extent.file < end) {
-        if (most-- == 0)
-            return false;
         uint64_t from = extent.file < file ? file : extent.file, last = extent.file + extent.len;
         uint64_t to = last < end ? last : end;
+        if (!spend(lines, INODE_CUT_LINES(to - from)))
+            return false;
         cut_extent(root, inode, &extent, from, to);
         blocks_give(blocks, extent.block + (from - extent.file), to - from);
     }
     return true;
 }
 
-void inode_share(uint64_t root, const struct inode *from, uint64_t file, uint64_t len,
-                 struct inode *to)
+bool inode_share(uint64_t root, const struct inode *from, const struct inode_run *run,
+                 struct inode *to, uint64_t *lines)
 {
-    uint64_t blocks = ob_get64(root + BLOCKS);
-    uint64_t end = len > UINT64_MAX - file ? UINT64_MAX : file + len;
+    uint64_t blocks = ob_get64(root + BLOCKS), file = run->file, end = end_of(file, run->len);
     struct inode_extent extent;
+    if (run->to > FILE_END)
+        OB_FAIL(INODE_E_RANGE, "a file cannot have such blocks");
     while (file < end && inode_extent(from, file, &extent) && extent.file < end) {
         uint64_t before = file > extent.file ? file - extent.file : 0;
         uint64_t last = extent.file + extent.len < end ? extent.file + extent.len : end;
-        struct inode_extent part = {extent.file + before, extent.block + before,
-                                    last - extent.file - before};
+        file = extent.file + before;
+        struct inode_extent part = {run->to + (file - run->file), extent.block + before,
+                                    last - file};
+        if (!spend(lines, INODE_MAP_LINES(part.len)))
+            return false;
         blocks_share(blocks, part.block, part.len);
-        inode_map(root, to, &part);
+        put_extent(root, to, &part);
         file = last;
     }
+    return true;
+}
+
+/* ---- Splitting ---------------------------------------------------------------------------- */
+
+/* Has an extent that lies across a block end there, and another one begin. */
+static void part_extent(uint64_t root, struct inode *inode, uint64_t file)
+{
+    struct path path;
+    struct node leaf;
+    descend(inode, file, &path, &leaf);
+    uint32_t count = path.index[path.depth];
+    if (count == 0)
+        return;
+    struct inode_extent left = extent_of(leaf.entry[count - 1]);
+    uint64_t before = file - left.file;
+    if (before == 0 || before >= left.len)
+        return;
+    struct inode_extent right = {file, left.block + before, left.len - before};
+    left.len = before;
+    leaf.entry[count - 1] = entry_of(&left);
+    save(inode, &leaf);
+    insert(root, inode, entry_of(&right));
+}
+
+/* Blocks of all extents of a tree: reads each node once. */
+static uint64_t count_blocks(const struct inode *inode)
+{
+    struct node way[INODE_LEVELS_MAX];
+    uint32_t next[INODE_LEVELS_MAX], depth = 0;
+    uint64_t blocks = 0;
+    load_root(inode, &way[0]);
+    next[0] = 0;
+    for (;;) {
+        struct node *node = &way[depth];
+        for (; node->level == 0 && next[depth] < node->count; next[depth]++)
+            blocks += extent_of(node->entry[next[depth]]).len;
+        if (next[depth] < node->count) {
+            uint32_t level = node->level;
+            if (++depth == INODE_LEVELS_MAX)
+                broken();
+            load(inode, node->entry[next[depth - 1]++].value, &way[depth]);
+            if (way[depth].at == 0 || way[depth].level + 1 != level)
+                broken();
+            next[depth] = 0;
+        } else if (depth-- == 0) {
+            return blocks;
+        }
+    }
+}
+
+/* Moves a node's entries from `index` on into a new node, which has `first` before them, if that is
+ * one. The new node's entry for the node above; its value is 0 if it would have nothing. */
+static struct inode_entry move_right(uint64_t root, struct inode *rest, const struct node *node,
+                                     uint32_t index, struct inode_entry first)
+{
+    struct node right = {.level = node->level, .cap = node->cap};
+    if (first.value != 0)
+        right.entry[right.count++] = first;
+    for (; index < node->count; index++)
+        right.entry[right.count++] = node->entry[index];
+    if (right.count == 0)
+        return (struct inode_entry){0, 0};
+    right.at = node->at == 0 ? 0 : take(root, NODE_LEN);
+    save(rest, &right);
+    return (struct inode_entry){right.entry[0].key, right.at};
+}
+
+/* The tree's nodes on a path, from the leaf up: each keeps what is before the place, the other tree
+ * gets nodes with what is behind. */
+static void part_path(uint64_t root, struct inode *inode, const struct path *path,
+                      struct inode *rest)
+{
+    struct inode_entry right = {0, 0};
+    bool is_kept = true; /* the node below, on the left side */
+    for (uint32_t depth = path->depth + 1; depth-- > 0;) {
+        struct node node;
+        load(inode, path->at[depth], &node);
+        bool is_leaf = depth == path->depth;
+        uint32_t index = path->index[depth];
+        right = move_right(root, rest, &node, is_leaf ? index : index + 1, right);
+        node.count = is_leaf ? index : index + is_kept;
+        is_kept = node.count > 0;
+        if (is_kept || node.at == 0)
+            save(inode, &node);
+        else
+            alloc_give(ob_get64(root + HEAP), node.at);
+    }
+}
+
+void inode_split(uint64_t root, struct inode *inode, uint64_t file, struct inode *rest)
+{
+    struct path path;
+    struct node leaf;
+    uint64_t blocks = inode->blocks;
+    if (rest->blocks != 0 || rest->entries != 0)
+        OB_FAIL(INODE_E_MAPPED, "an inode that has blocks gets no others'");
+    part_extent(root, inode, file);
+    descend(inode, file, &path, &leaf);
+    /* What begins at the place itself goes. */
+    uint32_t index = path.index[path.depth];
+    path.index[path.depth] -= index > 0 && leaf.entry[index - 1].key == file;
+    part_path(root, inode, &path, rest);
+    shrink(root, inode);
+    shrink(root, rest);
+    /* Of the tree that is less high, or has fewer entries at its root, as that is faster. */
+    bool is_less = inode->level < rest->level
+        || (inode->level == rest->level && inode->entries < rest->entries);
+    uint64_t counted = count_blocks(is_less ? inode : rest);
+    inode->blocks = is_less ? counted : blocks - counted;
+    rest->blocks = blocks - inode->blocks;
 }
 
 /* ---- Entries ------------------------------------------------------------------------------ */
@@ -480,12 +625,19 @@ OB_ENTRY(get)
     return ob_result(&inode, sizeof inode);
 }
 
+/* As far as an execution can. */
+static void cut_all(uint64_t root, struct inode *inode, uint64_t file, uint64_t len)
+{
+    uint64_t lines = UINT64_MAX;
+    inode_cut(root, inode, file, len, &lines);
+}
+
 OB_ENTRY(drop)
 {
     const struct inode_args *args = OB_ARGS(struct inode_args);
     struct inode inode;
     inode_get(args->root, args->number, &inode);
-    inode_cut(args->root, &inode, 0, FILE_END, UINT64_MAX);
+    cut_all(args->root, &inode, 0, FILE_END);
     inode_drop(args->root, args->number, &inode);
     return 0;
 }
@@ -497,10 +649,10 @@ OB_ENTRY(map)
     struct inode inode;
     inode_get(args->root, args->number, &inode);
     blocks = ob_get64(args->root + BLOCKS);
-    inode_cut(args->root, &inode, file, left, UINT64_MAX);
+    cut_all(args->root, &inode, file, left);
     while (left > 0) {
         struct inode_extent extent = {.file = file};
-        extent.len = blocks_take(blocks, goal, left, &extent.block);
+        extent.len = blocks_reserve(blocks, goal, left, &extent.block);
         if (extent.len == 0)
             OB_FAIL(BLOCKS_E_FULL, "no block is free");
         inode_map(args->root, &inode, &extent);
@@ -515,7 +667,7 @@ OB_ENTRY(cut)
     const struct inode_range_args *args = OB_ARGS(struct inode_range_args);
     struct inode inode;
     inode_get(args->root, args->number, &inode);
-    inode_cut(args->root, &inode, args->file, args->len, UINT64_MAX);
+    cut_all(args->root, &inode, args->file, args->len);
     inode_put(args->root, args->number, &inode);
     return 0;
 }
@@ -526,8 +678,22 @@ OB_ENTRY(share)
     struct inode from, to;
     inode_get(args->root, args->number, &from);
     inode_get(args->root, args->to, &to);
-    inode_cut(args->root, &to, args->file, args->len, UINT64_MAX);
-    inode_share(args->root, &from, args->file, args->len, &to);
+    struct inode_run run = {args->file, args->len, args->file};
+    uint64_t lines = UINT64_MAX;
+    cut_all(args->root, &to, args->file, args->len);
+    inode_share(args->root, &from, &run, &to, &lines);
+    inode_put(args->root, args->to, &to);
+    return 0;
+}
+
+OB_ENTRY(split)
+{
+    const struct inode_split_args *args = OB_ARGS(struct inode_split_args);
+    struct inode from, to;
+    inode_get(args->root, args->number, &from);
+    inode_get(args->root, args->to, &to);
+    inode_split(args->root, &from, args->file, &to);
+    inode_put(args->root, args->number, &from);
     inode_put(args->root, args->to, &to);
     return 0;
 }
@@ -537,7 +703,7 @@ OB_ENTRY(extents)
     const struct inode_range_args *args = OB_ARGS(struct inode_range_args);
     struct inode_extent *out = ob_out();
     uint64_t room = ob_out_cap() / sizeof *out, count = 0, file = args->file;
-    uint64_t end = args->len > UINT64_MAX - file ? UINT64_MAX : file + args->len;
+    uint64_t end = end_of(file, args->len);
     struct inode inode;
     inode_get(args->root, args->number, &inode);
     while (count < room && file < end && inode_extent(&inode, file, &out[count])

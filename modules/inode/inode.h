@@ -10,7 +10,11 @@
  * A file's bytes are extents: runs of blocks of INODE_BLOCK_LEN bytes, in order, holes between
  * them. Up to eight are in the record; more are in a tree of nodes of 512 bytes whose root is in the
  * record. Whoever maps other blocks into a file gives the old ones back; blocks with several users
- * (files that were copied) have one less.
+ * (files that were copied) have one less. Blocks are reserved (blocks.h) before they are mapped.
+ *
+ * A file may have more extents than one execution can give back. `inode_cut` counts about how many
+ * lines of the region it writes, and stops; `inode_split` moves all that is behind a place into
+ * another record's tree, however much it is, along one path from the root to a leaf.
  *
  * LAYOUT (all words 64 bits, little-endian; offsets from root):
  *   +  0  magic INODE_MAGIC
@@ -78,6 +82,15 @@ struct inode_extent {
     uint64_t file, block, len;
 };
 
+/* Blocks of one file, and where in another one they go. */
+struct inode_run {
+    uint64_t file, len, to;
+};
+
+/* About how many lines giving an extent of so many blocks back writes, and mapping one. */
+#define INODE_CUT_LINES(len) (3 + (len) / 48)
+#define INODE_MAP_LINES(len) (12 + (len) / 48)
+
 /* ---- Entries: for tests, and for whoever looks --------------------------------------------- */
 
 /* init: no inodes. No result. */
@@ -101,6 +114,11 @@ struct inode_range_args {
 /* share: has the file `to` these blocks of `number` as well, instead of its own. No result. */
 struct inode_share_args {
     uint64_t root, number, file, len, to;
+};
+/* split: moves what a file has at the block `file` and behind it to the file `to`, which has none. No
+ * result. */
+struct inode_split_args {
+    uint64_t root, number, file, to;
 };
 
 /* ---- Functions for other modules ---------------------------------------------------------- */
@@ -128,22 +146,30 @@ INODE_FUNCTION(inode_put) void inode_put(uint64_t root, uint64_t number, struct 
 /* Gives back the number of an inode that has no blocks any more. `xattrs` and `body` are the
  * caller's. Fails with INODE_E_MAPPED. WRITES. */
 INODE_FUNCTION(inode_drop) void inode_drop(uint64_t root, uint64_t number, struct inode *inode);
+/* How many inodes can be made without memory for more records. */
+INODE_FUNCTION(inode_room) uint64_t inode_room(uint64_t root);
 /* The first extent that ends behind a block of the file, whole; false if there is none. Fails with
  * INODE_E_BROKEN. */
 INODE_FUNCTION(inode_extent)
 bool inode_extent(const struct inode *inode, uint64_t file, struct inode_extent *extent);
-/* Maps blocks, which become the file's, into a hole. The caller puts the record. Fails with
- * INODE_E_RANGE, _MAPPED. WRITES. */
+/* Maps reserved blocks, which become the file's, into a hole. The caller puts the record. Fails with
+ * INODE_E_RANGE, _MAPPED, BLOCKS_E_USED. WRITES. */
 INODE_FUNCTION(inode_map)
 void inode_map(uint64_t root, struct inode *inode, const struct inode_extent *extent);
-/* Gives back what the file has in [file, file + len), `most` extents of it. False if there is more,
- * which a further execution may cut. The caller puts the record. WRITES. */
+/* Gives back what the file has in [file, file + len), as long as `lines`, from which it takes
+ * INODE_CUT_LINES for each extent, lasts. False if there is more, which a further execution may
+ * cut. The caller puts the record. WRITES. */
 INODE_FUNCTION(inode_cut)
-bool inode_cut(uint64_t root, struct inode *inode, uint64_t file, uint64_t len, uint64_t most);
-/* Maps what one file has in [file, file + len) into another one, too, which has holes there. The
- * caller puts both records. Fails with INODE_E_MAPPED, BLOCKS_E_USERS. WRITES. */
+bool inode_cut(uint64_t root, struct inode *inode, uint64_t file, uint64_t len, uint64_t *lines);
+/* Moves what the file has at `file` and behind it into the tree of `rest`, which has nothing. The
+ * caller puts both records. Reads the smaller one of both trees, to count its blocks. WRITES. */
+INODE_FUNCTION(inode_split)
+void inode_split(uint64_t root, struct inode *inode, uint64_t file, struct inode *rest);
+/* Maps what one file has in a run into another one, too, or the same one elsewhere, which has holes
+ * there, as long as `lines` lasts. False if there is more. The caller puts the record of `to`.
+ * Fails with INODE_E_RANGE, _MAPPED, BLOCKS_E_USERS. WRITES. */
 INODE_FUNCTION(inode_share)
-void inode_share(uint64_t root, const struct inode *from, uint64_t file, uint64_t len,
-                 struct inode *to);
+bool inode_share(uint64_t root, const struct inode *from, const struct inode_run *run,
+                 struct inode *to, uint64_t *lines);
 
 #endif
