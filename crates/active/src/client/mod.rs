@@ -36,6 +36,7 @@ use crate::protocol::{ActiveClientId, ActiveRequest, INLINE_MAX, NOTE_MAX};
 use error::check_name;
 use link::{ClientLink, LinkEvent, LinkLost};
 use local::LocalSide;
+use outboard_cluster::hub::Exposed;
 use outboard_offcode::Outcome;
 use outboard_verbs::{Access, AdaptiveSpin, CompChannel, Context, Secured, SgList, SharedSlice};
 use place::PlaceChooser;
@@ -69,8 +70,8 @@ pub struct ActiveClient {
     options: ActiveClientOptions,
     state: ClientState,
     link: Option<ClientLink>,
-    /// Memory for results, each until it is withdrawn.
-    memories: Vec<Option<SharedSlice>>,
+    /// Memory for results, and what the service may do there, each until it is withdrawn.
+    memories: Vec<Option<(SharedSlice, Access)>>,
     spin: AdaptiveSpin,
     events: Vec<LinkEvent>,
     /// One-sided operations under way, and those that are done.
@@ -164,7 +165,7 @@ impl ActiveClient {
         }
         if let Some((memory, range)) = &call.result {
             let known = self.memories.get(memory.0).and_then(Option::as_ref);
-            let size = known.ok_or(ActiveError::NotOwn { what: "memory for results" })?.len();
+            let size = known.ok_or(ActiveError::NotOwn { what: "memory for results" })?.0.len();
             if range.start > range.end || range.end > size {
                 let (at, len) = (range.start as u64, range.len() as u64);
                 let what = "the memory for results".to_owned();
@@ -256,6 +257,31 @@ impl ActiveClient {
     /// # Errors
     /// This machine's.
     pub fn expose(&mut self, memory: SharedSlice) -> Result<ResultMemory, ActiveError> {
+        self.expose_with(memory, Access::LOCAL_WRITE | Access::REMOTE_WRITE)
+    }
+
+    /// As [`Self::expose`], and lets it read the memory as well, for modules and services that are
+    /// told where it is ([`Self::exposed`]).
+    ///
+    /// # Errors
+    /// This machine's.
+    pub fn expose_both_ways(&mut self, memory: SharedSlice) -> Result<ResultMemory, ActiveError> {
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        self.expose_with(memory, access)
+    }
+
+    /// Where the service finds memory on the present connection; it is elsewhere on the next one.
+    /// `None` while there is no connection, and for memory that was withdrawn.
+    #[must_use]
+    pub fn exposed(&self, memory: ResultMemory) -> Option<Exposed> {
+        self.state.results.get(memory.0).copied().flatten()
+    }
+
+    fn expose_with(
+        &mut self,
+        memory: SharedSlice,
+        access: Access,
+    ) -> Result<ResultMemory, ActiveError> {
         let free = self.memories.iter().position(Option::is_none);
         let at = free.unwrap_or(self.memories.len());
         if free.is_none() {
@@ -263,10 +289,9 @@ impl ActiveClient {
             self.state.results.push(None);
         }
         if let Some(link) = &mut self.link {
-            let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
             self.state.results[at] = Some(link.expose(memory.clone(), access)?);
         }
-        self.memories[at] = Some(memory);
+        self.memories[at] = Some((memory, access));
         Ok(ResultMemory(at))
     }
 
@@ -468,9 +493,8 @@ impl ActiveClient {
         let stream = dialled.map_err(|why| ActiveError::Unreachable { why })?;
         let mut link = ClientLink::connect(&self.context, &self.channel, stream, limit)?;
         for (memory, exposed) in self.memories.iter().zip(&mut self.state.results) {
-            let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
             let memory = memory.clone();
-            *exposed = memory.map(|memory| link.expose(memory, access)).transpose()?;
+            *exposed = memory.map(|(memory, access)| link.expose(memory, access)).transpose()?;
         }
         self.link = Some(link);
         self.connections += 1;

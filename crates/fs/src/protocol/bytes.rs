@@ -1,7 +1,7 @@
 //! Reads and changes as clients ask for them: what the module answers with extents, the service
 //! answers with the bytes, and what the module takes as extents, the service takes as bytes.
 //!
-//! `read`: arguments [`FsReadArgs`]; the result is an [`FsAnswer`](super::FsAnswer), then the bytes,
+//! `read`: arguments [`FsReadArgs`](super::FsReadArgs); the result is an [`FsAnswer`](super::FsAnswer), then the bytes,
 //! as many as the file has there; holes are zeroes.
 //!
 //! `change`: arguments [`FsChangeArgs`], then the bytes themselves ([`FROM_HERE`]), or, in
@@ -30,18 +30,6 @@ pub const SYNC: u32 = 1 << 10;
 pub const MEMORY_GONE: i32 = super::ERRNO + 14;
 
 layouts! {
-    /// Arguments of `read`.
-    FsReadArgs {
-        /// Who asks.
-        who: FsWho,
-        /// Which file.
-        inode: FsInode,
-        /// From which byte on.
-        offset: u64,
-        /// Bytes at most.
-        len: u64,
-    }
-
     /// Arguments of a client's `change`; the bytes, or where they are, follow.
     FsChangeArgs {
         /// Who asks.

@@ -1,7 +1,7 @@
 //! Answers with names: a directory's.
 
 use super::layout::FsLayout;
-use super::structures::FsListed;
+use super::structures::{FsAnswer, FsListed, FsWalked};
 use super::{NAME_MAX, TARGET_MAX};
 
 /// A name of a directory, and what it stands for.
@@ -44,4 +44,15 @@ pub fn parse_list(mut answer: &[u8], at: u64) -> Option<Vec<FsName<'_>>> {
         names.push(FsName { head, name });
     }
     Some(names)
+}
+
+/// What an answer of `walk` to a question for so many names has found, and why there is not more;
+/// `None` if it is no answer.
+#[must_use]
+pub fn parse_walk(mut answer: &[u8], names: usize) -> Option<(Vec<FsAnswer>, u32)> {
+    let FsWalked { count, error } = FsWalked::take(&mut answer)?;
+    let count = usize::try_from(count).ok().filter(|count| *count <= names)?;
+    let found: Option<Vec<FsAnswer>> = (0..count).map(|_| FsAnswer::take(&mut answer)).collect();
+    let is_told = (count < names) == (error != 0);
+    found.filter(|_| answer.is_empty() && is_told).map(|found| (found, error))
 }

@@ -6,28 +6,25 @@
 //!
 //! Modules in reading order: `layout` (structures as C has them), `structures` (those of the
 //! module's headers), `bytes` (reads and changes as clients ask for them), `lists` (answers with
-//! names), `errno` (failures), `notes` (messages beside executions), `service` (what only the service asks of the module).
+//! names), `errno` (failures), `notes` (messages beside executions).
 
 mod bytes;
 mod errno;
 mod layout;
 mod lists;
 mod notes;
-mod service;
 mod structures;
 
-pub use bytes::{
-    APPEND, FROM_HERE, FROM_MEMORY, FsChangeArgs, FsReadArgs, FsSource, MEMORY_GONE, PUNCH, SYNC,
-};
+pub use bytes::{APPEND, FROM_HERE, FROM_MEMORY, FsChangeArgs, FsSource, MEMORY_GONE, PUNCH, SYNC};
 pub use errno::{ERRNO, errno_of_failure, failure_of_errno};
 pub use layout::FsLayout;
-pub use lists::{FsName, is_name, is_target, parse_list};
+pub use lists::{FsName, is_name, is_target, parse_list, parse_walk};
 pub use notes::{FsNote, FsNotice, NOTES, StalePart};
-pub use service::{FsModuleChange, FsOrphan, FsReserveArgs, FsRun, FsSweepArgs};
 pub use structures::{
-    FsAnswer, FsAttrArgs, FsExtent, FsInitArgs, FsInode, FsInodeArgs, FsLinkArgs, FsListArgs,
-    FsListed, FsMakeArgs, FsNameArgs, FsRecord, FsRenameArgs, FsStats, FsTreeEntry, FsWho,
-    GROUPS_MAX, RECORD_ENTRIES,
+    FsAccessArgs, FsAnswer, FsAttrArgs, FsBlocksRun, FsExtent, FsInitArgs, FsInode, FsInodeArgs,
+    FsLinkArgs, FsListArgs, FsListed, FsMakeArgs, FsMapArgs, FsNameArgs, FsOrphan, FsOrphansArgs,
+    FsReadArgs, FsRecord, FsRenameArgs, FsSeekArgs, FsShareArgs, FsStats, FsSweepArgs, FsTakeArgs,
+    FsTreeEntry, FsWalkArgs, FsWalked, FsWho, FsXattrArgs, GROUPS_MAX, RECORD_ENTRIES,
 };
 
 /// The region that has a file system.
@@ -46,8 +43,6 @@ pub const NAME_MAX: usize = 255;
 pub const TARGET_MAX: usize = 4095;
 /// Bytes of a block.
 pub const BLOCK_LEN: u64 = 4096;
-/// Bytes of a file, at most: 8 TiB.
-pub const SIZE_MAX: u64 = 1 << 43;
 
 /// A flag of a file system: user 0 is [`NOBODY`].
 pub const SQUASH_ROOT: u64 = 1;
@@ -55,6 +50,31 @@ pub const SQUASH_ROOT: u64 = 1;
 pub const NOREPLACE: u32 = 1;
 /// A flag of `rename`: both names change places.
 pub const EXCHANGE: u32 = 2;
+/// A flag of `unlink`, `rmdir` and `rename`: an inode that loses its last name gets a holder. The
+/// service sets it, which knows who has what open; clients do not.
+pub const HOLD: u32 = 256;
+/// Of [`FsAccessArgs::want`].
+pub const MAY_EXECUTE: u32 = 1;
+/// Of [`FsAccessArgs::want`].
+pub const MAY_WRITE: u32 = 2;
+/// Of [`FsAccessArgs::want`].
+pub const MAY_READ: u32 = 4;
+/// Of [`FsSeekArgs::which`]: where bytes are.
+pub const SEEK_DATA: u64 = 3;
+/// Where none are.
+pub const SEEK_HOLE: u64 = 4;
+/// Of [`FsXattrArgs::flags`]: it must not be there yet.
+pub const XATTR_CREATE: u32 = 1;
+/// It must be there.
+pub const XATTR_REPLACE: u32 = 2;
+/// Bytes of a file, at most.
+pub const SIZE_MAX: u64 = 1 << 43;
+/// Names of one `walk`, at most.
+pub const WALK_MAX: usize = 256;
+/// Bytes of an extended attribute's value, at most.
+pub const XATTR_VALUE_MAX: usize = 65536;
+/// Bytes of all extended attributes of an inode, at most.
+pub const XATTRS_MAX: usize = 66048;
 /// Of [`FsAttrArgs::which`]: the rights.
 pub const SET_MODE: u32 = 1;
 /// The owner.
@@ -74,11 +94,8 @@ pub const SET_MTIME_NOW: u32 = 64;
 pub const GROW: u32 = 1;
 /// The file's size becomes what is said; there are no bytes.
 pub const RESIZE: u32 = 2;
-
-/// Of the module's `change`: times stay as they are.
+/// Times stay as they are.
 pub const KEEP_TIMES: u32 = 4;
-/// A flag of what removes names: somebody has open what loses its last one.
-pub const HOLD: u32 = 256;
 
 /// Failures of the modules below.
 const ALLOC_FULL: i32 = 17;

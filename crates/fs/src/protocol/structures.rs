@@ -16,9 +16,9 @@ layouts! {
         uid: u32,
         /// Group.
         gid: u32,
-        /// How many more groups.
+        /// How many of `groups` count.
         groups_len: u32,
-        /// These, as many as there are.
+        /// Further groups. The service has its own word about them.
         groups: [u32; GROUPS_MAX],
     }
 
@@ -133,10 +133,30 @@ layouts! {
         who: FsWho,
         /// The directory.
         dir: FsInode,
-        /// [`HOLD`](super::HOLD).
+        /// [`HOLD`](super::HOLD), which the service sets.
         flags: u32,
         /// 0.
         zero: u32,
+    }
+
+    /// Arguments of `walk`; the names follow, each behind two bytes that say how many it has.
+    FsWalkArgs {
+        /// Who asks.
+        who: FsWho,
+        /// The directory that has the first name.
+        dir: FsInode,
+        /// How many names.
+        count: u32,
+        /// 0.
+        zero: u32,
+    }
+
+    /// What `walk` answers; an [`FsAnswer`] for each name that was found follows.
+    FsWalked {
+        /// Names that were found.
+        count: u32,
+        /// Why the next one was not: an error number.
+        error: u32,
     }
 
     /// Arguments of `make`; the name follows, then a symbolic link's target.
@@ -197,6 +217,18 @@ layouts! {
         mtime_ns: i64,
     }
 
+    /// Arguments of `access`.
+    FsAccessArgs {
+        /// Who asks.
+        who: FsWho,
+        /// Which inode.
+        inode: FsInode,
+        /// [`MAY_READ`](super::MAY_READ) and its like.
+        want: u32,
+        /// 0.
+        zero: u32,
+    }
+
     /// Arguments of `list`.
     FsListArgs {
         /// Who asks.
@@ -233,5 +265,130 @@ layouts! {
         heap_bytes: u64,
         /// Those that are free.
         heap_free_bytes: u64,
+        /// Inodes that could still be made, about.
+        inodes_free: u64,
+        /// Inodes that have holders only.
+        orphans: u64,
+        /// 1 if there is something to give back.
+        dying: u64,
+    }
+
+    /// Arguments of `orphans`.
+    FsOrphansArgs {
+        /// The place, 0 at first.
+        at: u64,
+    }
+
+    /// One inode of the answer of `orphans`.
+    FsOrphan {
+        /// The place behind it.
+        next: u64,
+        /// Which.
+        inode: FsInode,
+        /// How often it is held.
+        holds: u32,
+        /// Its kind and rights.
+        mode: u32,
+    }
+
+    /// Arguments of `take`.
+    FsTakeArgs {
+        /// Blocks that are wanted.
+        want: u64,
+        /// Where to look first.
+        goal: u64,
+    }
+
+    /// Arguments of `sweep`.
+    FsSweepArgs {
+        /// From which block on.
+        from: u64,
+        /// How many.
+        most: u64,
+    }
+
+    /// Blocks of the store that follow each other.
+    FsBlocksRun {
+        /// The first.
+        start: u64,
+        /// How many.
+        len: u64,
+    }
+
+    /// Arguments of `read`. The module answers an [`FsAnswer`] and extents, the service an
+    /// [`FsAnswer`] and bytes.
+    FsReadArgs {
+        /// Who asks.
+        who: FsWho,
+        /// Which file.
+        inode: FsInode,
+        /// From which byte on.
+        offset: u64,
+        /// Bytes at most.
+        len: u64,
+    }
+
+    /// Arguments of `seek`.
+    FsSeekArgs {
+        /// Who asks.
+        who: FsWho,
+        /// Which file.
+        inode: FsInode,
+        /// From which byte on.
+        offset: u64,
+        /// [`SEEK_DATA`](super::SEEK_DATA), [`SEEK_HOLE`](super::SEEK_HOLE).
+        which: u64,
+    }
+
+    /// Arguments of the module's `change`; extents follow.
+    FsMapArgs {
+        /// Who asks.
+        who: FsWho,
+        /// Which file.
+        inode: FsInode,
+        /// The record's version, or 0 for any.
+        version: u64,
+        /// First block that is cut.
+        cut: u64,
+        /// Blocks that are cut.
+        cut_len: u64,
+        /// The size, as `which` says.
+        size: u64,
+        /// [`GROW`](super::GROW), [`RESIZE`](super::RESIZE), [`KEEP_TIMES`](super::KEEP_TIMES).
+        which: u32,
+        /// Extents.
+        count: u32,
+    }
+
+    /// Arguments of `share`.
+    FsShareArgs {
+        /// Who asks.
+        who: FsWho,
+        /// Whose blocks.
+        from: FsInode,
+        /// What else has them.
+        to: FsInode,
+        /// The first one's first.
+        from_block: u64,
+        /// Where they go.
+        to_block: u64,
+        /// How many.
+        len: u64,
+    }
+
+    /// Arguments of the entries for extended attributes; the name follows, then the value.
+    FsXattrArgs {
+        /// Who asks.
+        who: FsWho,
+        /// Whose.
+        inode: FsInode,
+        /// [`XATTR_CREATE`](super::XATTR_CREATE), [`XATTR_REPLACE`](super::XATTR_REPLACE).
+        flags: u32,
+        /// Bytes of the name.
+        name_len: u32,
+        /// Bytes of the value.
+        value_len: u32,
+        /// 0.
+        zero: u32,
     }
 }

@@ -14,15 +14,16 @@ fn header(module: &str) -> String {
 
 /// The number that a text is, as C writes it.
 fn number(text: &str) -> u64 {
-    let text = text.trim().trim_end_matches('u');
-    let parsed = match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    match text.split_once("<<") {
-        Some((left, right)) => number(left.trim_matches(['(', ' '])) << number(right),
-        None => parsed.expect(text),
+    let text = text.replace("(uint64_t)", "").replace(['(', ')', ' '], "");
+    if let Some((left, right)) = text.split_once("<<") {
+        return number(left) << number(right);
     }
+    let digits = text.trim_end_matches('u');
+    let parsed = match digits.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => digits.parse(),
+    };
+    parsed.expect(digits)
 }
 
 /// What a header defines a name as: by `#define`, or in an enum.
@@ -33,9 +34,7 @@ fn defined(module: &str, name: &str) -> u64 {
             line.strip_prefix("#define ").and_then(|rest| rest.split_once(' '))
             && known == name
         {
-            return number(
-                value.split("/*").next().expect("a value").trim_matches(['(', ')', ' ']),
-            );
+            return number(value.split("/*").next().expect("a value"));
         }
         if let Some((known, value)) = line.trim().split_once(" = ")
             && known == name
@@ -62,7 +61,10 @@ fn declared(headers: &str, of: &str, name: &str, out: &mut Vec<(String, usize)>)
         };
         for member in members.split(',').map(str::trim) {
             let (member, count) = match member.split_once('[') {
-                Some((member, _)) => (member, RECORD_ENTRIES),
+                Some((member, count)) => match count.trim_end_matches(']').parse() {
+                    Ok(count) => (member, count),
+                    Err(_) => (member, RECORD_ENTRIES),
+                },
                 None => (member, 0),
             };
             let each = |name: &str, out: &mut Vec<(String, usize)>| match kind {
@@ -80,7 +82,7 @@ fn declared(headers: &str, of: &str, name: &str, out: &mut Vec<(String, usize)>)
 }
 
 fn is_as_declared<T: FsLayout>(name: &str) {
-    let headers = header("fs") + &header("inode");
+    let headers = header("fs") + &header("inode") + &header("blocks");
     let (mut theirs, mut ours) = (Vec::new(), Vec::new());
     declared(&headers, name, name, &mut theirs);
     T::members(name, &mut ours);
@@ -114,6 +116,19 @@ fn the_layouts_are_those_of_the_headers() {
     is_as_declared::<FsListArgs>("fs_list_args");
     is_as_declared::<FsListed>("fs_listed");
     is_as_declared::<FsStats>("fs_stats");
+    is_as_declared::<FsWalkArgs>("fs_walk_args");
+    is_as_declared::<FsWalked>("fs_walked");
+    is_as_declared::<FsAccessArgs>("fs_access_args");
+    is_as_declared::<FsOrphansArgs>("fs_orphans_args");
+    is_as_declared::<FsOrphan>("fs_orphan");
+    is_as_declared::<FsTakeArgs>("fs_take_args");
+    is_as_declared::<FsSweepArgs>("fs_sweep_args");
+    is_as_declared::<FsBlocksRun>("blocks_run");
+    is_as_declared::<FsReadArgs>("fs_read_args");
+    is_as_declared::<FsSeekArgs>("fs_seek_args");
+    is_as_declared::<FsMapArgs>("fs_change_args");
+    is_as_declared::<FsShareArgs>("fs_share_args");
+    is_as_declared::<FsXattrArgs>("fs_xattr_args");
 }
 
 #[test]
@@ -135,6 +150,22 @@ fn the_constants_are_those_of_the_headers() {
         ("fs", "FS_MTIME", SET_MTIME.into()),
         ("fs", "FS_ATIME_NOW", SET_ATIME_NOW.into()),
         ("fs", "FS_MTIME_NOW", SET_MTIME_NOW.into()),
+        ("fs", "FS_HOLD", HOLD.into()),
+        ("fs", "FS_GROW", GROW.into()),
+        ("fs", "FS_RESIZE", RESIZE.into()),
+        ("fs", "FS_KEEP_TIMES", KEEP_TIMES.into()),
+        ("fs", "FS_MAY_EXECUTE", MAY_EXECUTE.into()),
+        ("fs", "FS_MAY_WRITE", MAY_WRITE.into()),
+        ("fs", "FS_MAY_READ", MAY_READ.into()),
+        ("fs", "FS_SEEK_DATA", SEEK_DATA),
+        ("fs", "FS_SEEK_HOLE", SEEK_HOLE),
+        ("fs", "FS_XATTR_CREATE", XATTR_CREATE.into()),
+        ("fs", "FS_XATTR_REPLACE", XATTR_REPLACE.into()),
+        ("fs", "FS_XATTR_VALUE_MAX", XATTR_VALUE_MAX as u64),
+        ("fs", "FS_XATTRS_MAX", XATTRS_MAX as u64),
+        ("fs", "FS_WALK_MAX", WALK_MAX as u64),
+        ("fs", "FS_GROUPS_MAX", GROUPS_MAX as u64),
+        ("fs", "FS_SIZE_MAX", SIZE_MAX),
         ("names", "NAMES_MAX", NAME_MAX as u64),
         ("inode", "INODE_BLOCK_LEN", BLOCK_LEN),
         ("inode", "INODE_ROOT_ENTRIES", RECORD_ENTRIES as u64),

@@ -2,7 +2,7 @@
 
 use super::entries::EntryKind;
 use super::plan::ChangePlan;
-use crate::protocol::{FsChangeArgs, FsExtent, FsInode, FsRun};
+use crate::protocol::{FsChangeArgs, FsExtent, FsInode, FsBlocksRun};
 use outboard_cluster::hub::PeerId;
 use outboard_offcode::Outcome;
 use outboard_offcode::executor::Request;
@@ -71,9 +71,9 @@ pub(super) enum WriteStage {
     /// It waits for blocks.
     Waiting(ChangePlan),
     /// A thread writes.
-    Writing(ChangePlan, Vec<FsRun>, Vec<FsExtent>),
+    Writing(ChangePlan, Vec<FsBlocksRun>, Vec<FsExtent>),
     /// The module maps the blocks.
-    Mapping(Vec<FsRun>),
+    Mapping(Vec<FsBlocksRun>),
 }
 
 /// What one of the service's own executions is for.

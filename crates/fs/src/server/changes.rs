@@ -9,7 +9,7 @@ use super::io::{IoDone, lay_out};
 use super::plan::{ChangePlan, Known, Needs, needs, plan};
 use super::reads::Found;
 use crate::protocol::{
-    APPEND, BLOCK_LEN, FsChangeArgs, FsExtent, FsInodeArgs, FsLayout, FsModuleChange, FsReadArgs,
+    APPEND, BLOCK_LEN, FsChangeArgs, FsExtent, FsInodeArgs, FsLayout, FsMapArgs, FsReadArgs,
     FsSource, FsWho, GROW, KEEP_TIMES, MEMORY_GONE, PUNCH, RESIZE, SYNC, failure_of_errno,
 };
 use outboard_active::Outcome;
@@ -170,7 +170,7 @@ impl FsBackend {
         self.ask_for_blocks();
     }
 
-    fn write(&mut self, token: u64, plan: ChangePlan, runs: Vec<crate::protocol::FsRun>) {
+    fn write(&mut self, token: u64, plan: ChangePlan, runs: Vec<crate::protocol::FsBlocksRun>) {
         let Some(work) = self.write_work(token) else { return self.pool.give(runs) };
         let extents = lay_out(&plan.pieces, &runs);
         let bytes = std::mem::take(&mut work.bytes);
@@ -205,7 +205,7 @@ impl FsBackend {
         &mut self,
         token: u64,
         plan: ChangePlan,
-        runs: Vec<crate::protocol::FsRun>,
+        runs: Vec<crate::protocol::FsBlocksRun>,
         extents: &[FsExtent],
     ) {
         let Some(call) = self.calls.get_mut(&token) else { return self.pool.give(runs) };
@@ -276,7 +276,7 @@ fn len_of(change: &FsChangeArgs) -> usize {
 fn module_args(change: &FsChangeArgs, plan: &ChangePlan, extents: &[FsExtent]) -> Vec<u8> {
     let size_is_set = if change.which & RESIZE != 0 { RESIZE } else { 0 };
     let grows = if change.which & (GROW | APPEND) != 0 { GROW } else { 0 };
-    let args = FsModuleChange {
+    let args = FsMapArgs {
         who: change.who,
         inode: change.inode,
         version: plan.version,

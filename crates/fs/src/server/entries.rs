@@ -28,7 +28,7 @@ const ENTRIES: &[(&str, EntryKind)] = &[
     ("stats", EntryKind::Look),
     ("get_xattr", EntryKind::Look),
     ("list_xattr", EntryKind::Look),
-    ("extents", EntryKind::Look),
+    ("seek", EntryKind::Look),
     ("make", EntryKind::Change),
     ("link", EntryKind::Change),
     ("set", EntryKind::Change),

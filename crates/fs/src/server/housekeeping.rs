@@ -4,8 +4,8 @@
 use super::backend::FsBackend;
 use super::call::OwnWork;
 use crate::protocol::{
-    FsAnswer, FsInode, FsInodeArgs, FsLayout, FsNameArgs, FsOrphan, FsRenameArgs, FsReserveArgs,
-    FsRun, FsSweepArgs, HOLD,
+    FsAnswer, FsInode, FsInodeArgs, FsLayout, FsNameArgs, FsOrphan, FsRenameArgs, FsTakeArgs,
+    FsBlocksRun, FsSweepArgs, HOLD,
 };
 use outboard_active::Outcome;
 use outboard_offcode::executor::Request;
@@ -78,14 +78,14 @@ impl FsBackend {
             self.store.want(seq);
         }
         if let Some(want) = self.pool.ask() {
-            let args = FsReserveArgs { want, goal: u64::MAX }.bytes();
+            let args = FsTakeArgs { want, goal: u64::MAX }.bytes();
             self.execute_own("take", args, OwnWork::Reserve);
         }
     }
 
     fn reserved(&mut self, result: &[u8], seq: u64) {
         let (mut rest, mut runs) = (result, Vec::new());
-        while let Some(run) = FsRun::take(&mut rest) {
+        while let Some(run) = FsBlocksRun::take(&mut rest) {
             runs.push(run);
         }
         let is_dry = runs.is_empty();

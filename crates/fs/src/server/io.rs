@@ -2,7 +2,7 @@
 
 use super::plan::{Fill, Piece};
 use super::store_face::FsStoreFace;
-use crate::protocol::{BLOCK_LEN, FsExtent, FsRun};
+use crate::protocol::{BLOCK_LEN, FsExtent, FsBlocksRun};
 use outboard_cluster::waker::Waker;
 use outboard_cluster::workers::Workers;
 use std::io;
@@ -128,9 +128,9 @@ fn read_part(
 }
 
 /// Which blocks of the store get which blocks of the file.
-pub(super) fn lay_out(pieces: &[Piece], runs: &[FsRun]) -> Vec<FsExtent> {
+pub(super) fn lay_out(pieces: &[Piece], runs: &[FsBlocksRun]) -> Vec<FsExtent> {
     let (mut runs, mut extents) = (runs.iter().copied(), Vec::new());
-    let mut run = FsRun::default();
+    let mut run = FsBlocksRun::default();
     for piece in pieces {
         let (mut file, mut left) = (piece.file, piece.blocks);
         while left > 0 {
@@ -141,7 +141,7 @@ pub(super) fn lay_out(pieces: &[Piece], runs: &[FsRun]) -> Vec<FsExtent> {
             let len = left.min(run.len);
             extents.push(FsExtent { file, block: run.start, len });
             (file, left) = (file + len, left - len);
-            run = FsRun { start: run.start + len, len: run.len - len };
+            run = FsBlocksRun { start: run.start + len, len: run.len - len };
         }
     }
     extents
@@ -208,7 +208,7 @@ mod tests {
             at: 0,
             fill: Fill::Zeroes(0),
         };
-        let runs = [FsRun { start: 10, len: 2 }, FsRun { start: 20, len: 3 }];
+        let runs = [FsBlocksRun { start: 10, len: 2 }, FsBlocksRun { start: 20, len: 3 }];
         let extent = |file, block, len| FsExtent { file, block, len };
         let laid = lay_out(&[piece(0, 3), piece(9, 2)], &runs);
         assert_eq!(laid, [extent(0, 10, 2), extent(2, 20, 1), extent(9, 21, 2)]);

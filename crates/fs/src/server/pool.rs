@@ -4,7 +4,7 @@
 //! when that commit is durable: then every commit before it is, too, and with them those that have
 //! freed the blocks, so that no crash brings back a file whose bytes were overwritten.
 
-use crate::protocol::FsRun;
+use crate::protocol::FsBlocksRun;
 use std::collections::VecDeque;
 
 /// Blocks that are reserved at a time, and when fewer are left.
@@ -16,10 +16,10 @@ const CHUNK_MAX: u64 = 16 * CHUNK;
 /// See this file's first lines.
 #[derive(Debug, Default)]
 pub(super) struct BlockPool {
-    usable: Vec<FsRun>,
+    usable: Vec<FsBlocksRun>,
     usable_len: u64,
     /// Reserved by the commit of that number.
-    coming: VecDeque<(u64, Vec<FsRun>)>,
+    coming: VecDeque<(u64, Vec<FsBlocksRun>)>,
     coming_len: u64,
     /// More are being reserved.
     is_asking: bool,
@@ -43,7 +43,7 @@ impl BlockPool {
     }
 
     /// Takes exactly so many blocks; `None` if there are fewer.
-    pub(super) fn take(&mut self, want: u64) -> Option<Vec<FsRun>> {
+    pub(super) fn take(&mut self, want: u64) -> Option<Vec<FsBlocksRun>> {
         if want > self.usable_len {
             return None;
         }
@@ -51,7 +51,7 @@ impl BlockPool {
         while left > 0 {
             let last = self.usable.last_mut()?;
             let len = last.len.min(left);
-            taken.push(FsRun { start: last.start, len });
+            taken.push(FsBlocksRun { start: last.start, len });
             (last.start, last.len) = (last.start + len, last.len - len);
             left -= len;
             if last.len == 0 {
@@ -63,7 +63,7 @@ impl BlockPool {
     }
 
     /// Takes blocks back that no file has got.
-    pub(super) fn give(&mut self, runs: Vec<FsRun>) {
+    pub(super) fn give(&mut self, runs: Vec<FsBlocksRun>) {
         self.usable_len += runs.iter().map(|run| run.len).sum::<u64>();
         self.usable.extend(runs);
     }
@@ -91,7 +91,7 @@ impl BlockPool {
     }
 
     /// The store's answer, by the commit of that number.
-    pub(super) fn reserved(&mut self, seq: u64, runs: Vec<FsRun>) {
+    pub(super) fn reserved(&mut self, seq: u64, runs: Vec<FsBlocksRun>) {
         self.is_asking = false;
         self.is_dry = runs.is_empty();
         self.coming_len += runs.iter().map(|run| run.len).sum::<u64>();
@@ -131,10 +131,10 @@ mod tests {
         let mut pool = BlockPool::new(1 << 20);
         assert_eq!(pool.ask(), Some(CHUNK));
         assert_eq!(pool.ask(), None, "one at a time");
-        pool.reserved(7, vec![FsRun { start: 10, len: CHUNK }]);
+        pool.reserved(7, vec![FsBlocksRun { start: 10, len: CHUNK }]);
         assert_eq!(pool.take(1), None);
         assert!(!pool.durable(6) && pool.durable(7));
-        assert_eq!(pool.take(3), Some(vec![FsRun { start: 10, len: 3 }]));
+        assert_eq!(pool.take(3), Some(vec![FsBlocksRun { start: 10, len: 3 }]));
         assert_eq!((pool.len(), pool.ask()), (CHUNK - 3, None));
     }
 
@@ -152,9 +152,9 @@ mod tests {
     #[test]
     fn runs_are_joined_for_a_large_write() {
         let mut pool = BlockPool::new(1 << 20);
-        pool.give(vec![FsRun { start: 0, len: 2 }, FsRun { start: 8, len: 2 }]);
+        pool.give(vec![FsBlocksRun { start: 0, len: 2 }, FsBlocksRun { start: 8, len: 2 }]);
         let taken = pool.take(3);
-        assert_eq!(taken, Some(vec![FsRun { start: 8, len: 2 }, FsRun { start: 0, len: 1 }]));
+        assert_eq!(taken, Some(vec![FsBlocksRun { start: 8, len: 2 }, FsBlocksRun { start: 0, len: 1 }]));
         assert_eq!(pool.take(2), None);
         pool.give(taken.unwrap_or_default());
         assert_eq!(pool.take(4).map(|runs| runs.len()), Some(3));

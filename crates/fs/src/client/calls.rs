@@ -1,0 +1,341 @@
+//! Operations on names and attributes, one request each.
+
+use super::error::FsError;
+use super::{FsCaller, FsClient, whole};
+use crate::protocol::{
+    FsAnswer, FsAttrArgs, FsInode, FsInodeArgs, FsLayout, FsLinkArgs, FsListArgs, FsListed,
+    FsMakeArgs, FsNameArgs, FsRenameArgs, FsSeekArgs, FsShareArgs, FsStats, FsWalkArgs,
+    FsXattrArgs, SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE, SET_MTIME, SET_MTIME_NOW, SET_UID,
+    is_name, is_target, parse_list, parse_walk,
+};
+
+/// What a new inode is to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NewInode<'a> {
+    /// Kind and rights.
+    pub mode: u32,
+    /// Of a device, which.
+    pub rdev: u64,
+    /// Of a symbolic link, what it says.
+    pub target: &'a [u8],
+}
+
+/// A time that is to be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewTime {
+    /// When the service executes it.
+    Now,
+    /// Nanoseconds since 1970.
+    At(i64),
+}
+
+/// Attributes that are to be set; those that are `None` stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NewTimes {
+    /// Rights.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last access.
+    pub atime: Option<NewTime>,
+    /// Last change.
+    pub mtime: Option<NewTime>,
+}
+
+/// A name of a directory, with what it stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedName {
+    /// What it stands for, and the place behind it.
+    pub head: FsListed,
+    /// The name.
+    pub name: Vec<u8>,
+}
+
+impl FsClient {
+    /// An inode's attributes.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn get(&self, caller: &FsCaller, inode: FsInode) -> Result<FsAnswer, FsError> {
+        self.ask_answer(caller, "get", &FsInodeArgs { inode }.bytes())
+    }
+
+    /// What a name stands for.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn find(&self, caller: &FsCaller, dir: FsInode, name: &[u8]) -> Result<FsAnswer, FsError> {
+        self.on_name(caller, "find", dir, name)
+    }
+
+    /// Makes an inode with a name.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn make(
+        &self,
+        caller: &FsCaller,
+        dir: FsInode,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<FsAnswer, FsError> {
+        let NewInode { mode, rdev, target } = *new;
+        let target_len = u32::try_from(target.len()).map_err(|_| FsError::of(libc::E2BIG))?;
+        let args = FsMakeArgs { who: caller.who, dir, mode, target_len, rdev };
+        self.ask_answer(caller, "make", &[&args.bytes(), name, target].concat())
+    }
+
+    /// Removes a name that stands for no directory; what it stood for, as it is then.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn unlink(
+        &self,
+        caller: &FsCaller,
+        dir: FsInode,
+        name: &[u8],
+    ) -> Result<FsAnswer, FsError> {
+        self.on_name(caller, "unlink", dir, name)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn rmdir(&self, caller: &FsCaller, dir: FsInode, name: &[u8]) -> Result<FsAnswer, FsError> {
+        self.on_name(caller, "rmdir", dir, name)
+    }
+
+    fn on_name(
+        &self,
+        caller: &FsCaller,
+        entry: &'static str,
+        dir: FsInode,
+        name: &[u8],
+    ) -> Result<FsAnswer, FsError> {
+        let args = FsNameArgs { who: caller.who, dir, ..FsNameArgs::default() };
+        self.ask_answer(caller, entry, &[&args.bytes(), name].concat())
+    }
+
+    /// Gives an inode one more name.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn link(
+        &self,
+        caller: &FsCaller,
+        inode: FsInode,
+        dir: FsInode,
+        name: &[u8],
+    ) -> Result<FsAnswer, FsError> {
+        let args = FsLinkArgs { who: caller.who, dir, inode };
+        self.ask_answer(caller, "link", &[&args.bytes(), name].concat())
+    }
+
+    /// Has an inode another name; what that stood for before, all zero for nothing.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn rename(
+        &self,
+        caller: &FsCaller,
+        (from, from_name): (FsInode, &[u8]),
+        (to, to_name): (FsInode, &[u8]),
+        flags: u32,
+    ) -> Result<FsAnswer, FsError> {
+        let from_len = u32::try_from(from_name.len()).map_err(|_| FsError::of(libc::E2BIG))?;
+        let args = FsRenameArgs { who: caller.who, from, to, flags, from_len };
+        self.ask_answer(caller, "rename", &[&args.bytes(), from_name, to_name].concat())
+    }
+
+    /// Sets attributes.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn set(
+        &self,
+        caller: &FsCaller,
+        inode: FsInode,
+        new: &NewTimes,
+    ) -> Result<FsAnswer, FsError> {
+        let mut args = FsAttrArgs { who: caller.who, inode, ..FsAttrArgs::default() };
+        let mut member = |value: Option<u32>, bit| {
+            args.which |= if value.is_some() { bit } else { 0 };
+            value.unwrap_or_default()
+        };
+        args.mode = member(new.mode, SET_MODE);
+        args.uid = member(new.uid, SET_UID);
+        args.gid = member(new.gid, SET_GID);
+        let mut time = |time: Option<NewTime>, at, now| {
+            let (bit, ns) = match time {
+                None => (0, 0),
+                Some(NewTime::Now) => (now, 0),
+                Some(NewTime::At(ns)) => (at, ns),
+            };
+            args.which |= bit;
+            ns
+        };
+        args.atime_ns = time(new.atime, SET_ATIME, SET_ATIME_NOW);
+        args.mtime_ns = time(new.mtime, SET_MTIME, SET_MTIME_NOW);
+        self.ask_answer(caller, "set", &args.bytes())
+    }
+
+    /// Names of a directory from a place on; none behind the last.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn list(
+        &self,
+        caller: &FsCaller,
+        dir: FsInode,
+        at: u64,
+    ) -> Result<Vec<ListedName>, FsError> {
+        let result = self.ask(caller, "list", &FsListArgs { who: caller.who, dir, at }.bytes())?;
+        let names = parse_list(&result, at).ok_or(FsError::Answer { entry: "list" })?;
+        let owned = |name: &[u8], head| ListedName { head, name: name.to_vec() };
+        Ok(names.into_iter().map(|one| owned(one.name, one.head)).collect())
+    }
+
+    /// What a symbolic link says.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn target(&self, caller: &FsCaller, inode: FsInode) -> Result<Vec<u8>, FsError> {
+        let target = self.ask(caller, "target", &FsInodeArgs { inode }.bytes())?;
+        if is_target(&target) { Ok(target) } else { Err(FsError::Answer { entry: "target" }) }
+    }
+
+    /// How full the file system is.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn stats(&self, caller: &FsCaller) -> Result<FsStats, FsError> {
+        whole(&self.ask(caller, "stats", b"")?, "stats")
+    }
+
+    /// Waits until everything that this client has been told of is durable.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn sync(&self, caller: &FsCaller, inode: FsInode) -> Result<(), FsError> {
+        self.ask(caller, "sync", &FsInodeArgs { inode }.bytes()).map(drop)
+    }
+
+    /// What names one below the other stand for, as far as they do, and why the next one does not: an
+    /// error number, 0 if all do.
+    ///
+    /// # Errors
+    /// [`FsError`]: `dir` itself.
+    pub fn walk(
+        &self,
+        caller: &FsCaller,
+        dir: FsInode,
+        names: &[&[u8]],
+    ) -> Result<(Vec<FsAnswer>, u32), FsError> {
+        let too_many = |_| FsError::of(libc::E2BIG);
+        let count = u32::try_from(names.len()).map_err(too_many)?;
+        let mut args = FsWalkArgs { who: caller.who, dir, count, zero: 0 }.bytes();
+        for name in names {
+            let len = u16::try_from(name.len()).map_err(|_| FsError::of(libc::ENAMETOOLONG))?;
+            args.extend_from_slice(&len.to_le_bytes());
+            args.extend_from_slice(name);
+        }
+        let result = self.ask(caller, "walk", &args)?;
+        parse_walk(&result, names.len()).ok_or(FsError::Answer { entry: "walk" })
+    }
+
+    /// The first place at `offset` or behind it that has bytes, or has none, as `which` says.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn seek(
+        &self,
+        caller: &FsCaller,
+        inode: FsInode,
+        offset: u64,
+        which: u64,
+    ) -> Result<u64, FsError> {
+        let args = FsSeekArgs { who: caller.who, inode, offset, which };
+        whole(&self.ask(caller, "seek", &args.bytes())?, "seek")
+    }
+
+    /// Has one file the blocks of another as well.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn share(&self, caller: &FsCaller, share: &FsShareArgs) -> Result<FsAnswer, FsError> {
+        self.ask_answer(caller, "share", &FsShareArgs { who: caller.who, ..*share }.bytes())
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn set_xattr(
+        &self,
+        caller: &FsCaller,
+        inode: FsInode,
+        (name, value): (&[u8], &[u8]),
+        flags: u32,
+    ) -> Result<(), FsError> {
+        self.on_xattr(caller, "set_xattr", inode, (name, value), flags).map(drop)
+    }
+
+    /// An extended attribute's value.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn xattr(
+        &self,
+        caller: &FsCaller,
+        inode: FsInode,
+        name: &[u8],
+    ) -> Result<Vec<u8>, FsError> {
+        self.on_xattr(caller, "get_xattr", inode, (name, b""), 0)
+    }
+
+    /// The names of all extended attributes, each with a byte of 0.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn xattr_names(&self, caller: &FsCaller, inode: FsInode) -> Result<Vec<u8>, FsError> {
+        self.on_xattr(caller, "list_xattr", inode, (b"", b""), 0)
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn remove_xattr(
+        &self,
+        caller: &FsCaller,
+        inode: FsInode,
+        name: &[u8],
+    ) -> Result<(), FsError> {
+        self.on_xattr(caller, "remove_xattr", inode, (name, b""), 0).map(drop)
+    }
+
+    fn on_xattr(
+        &self,
+        caller: &FsCaller,
+        entry: &'static str,
+        inode: FsInode,
+        (name, value): (&[u8], &[u8]),
+        flags: u32,
+    ) -> Result<Vec<u8>, FsError> {
+        let too_long = |_| FsError::of(libc::E2BIG);
+        let name_len = u32::try_from(name.len()).map_err(too_long)?;
+        let value_len = u32::try_from(value.len()).map_err(too_long)?;
+        let who = caller.who;
+        let args = FsXattrArgs { who, inode, flags, name_len, value_len, zero: 0 };
+        self.ask(caller, entry, &[&args.bytes(), name, value].concat())
+    }
+
+    /// Whether a directory can have this name.
+    #[must_use]
+    pub fn can_be_name(name: &[u8]) -> bool {
+        is_name(name)
+    }
+}

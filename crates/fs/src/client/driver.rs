@@ -1,0 +1,327 @@
+//! One connection for many threads: each begins calls and waits for their ends; one of those that
+//! wait leads: it takes what comes and hands it to the others, and passes the lead on when its own
+//! call is over.
+//!
+//! The connection's lock is held only for moments: whoever leads sleeps without it.
+
+use super::buffers::TransferBuffer;
+use super::error::FsError;
+use outboard_active::{
+    ActiveCall, ActiveClient, ActiveError, CallTicket, Executed, ModuleHash, Outcome, RemoteRegion,
+};
+use outboard_verbs::AdaptiveSpin;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+/// A caller that waits looks this often whether it is to go on.
+const SLICE: Duration = Duration::from_millis(500);
+/// How long a caller waits for room at a time.
+const ROOM_SLICE: Duration = Duration::from_millis(5);
+/// Where nobody calls, the connection is looked after this often; where somebody does, that is left
+/// to the callers.
+const IDLE_SLICE: Duration = Duration::from_millis(200);
+const BUSY_SLICE: Duration = Duration::from_millis(10);
+
+/// A call whose outcome is not taken.
+#[derive(Debug, Default)]
+struct WaitingCall {
+    thread: Option<Thread>,
+    over: Option<Executed>,
+    is_abandoned: bool,
+    buffer: Option<TransferBuffer>,
+}
+
+/// A call that is over.
+#[derive(Debug)]
+pub(super) struct EndedCall {
+    pub(super) outcome: Outcome,
+    pub(super) written: Option<u64>,
+    /// Where it had one: the buffer, or `None` if it must not be used again.
+    pub(super) buffer: Option<Option<TransferBuffer>>,
+}
+
+/// What the lock guards.
+pub(super) struct DrivenClient {
+    pub(super) client: ActiveClient,
+    region: RemoteRegion,
+    module: ModuleHash,
+    waiting: HashMap<CallTicket, WaitingCall>,
+    /// Whether somebody leads.
+    is_led: bool,
+    /// Calls that were begun, ever.
+    begun: u64,
+    spin: AdaptiveSpin,
+    /// Buffers of calls that were given up and are over; `None` for one that must not be used again.
+    returned: Vec<Option<TransferBuffer>>,
+}
+
+/// See this file's first lines.
+pub(super) struct CallDriver {
+    driven: Mutex<DrivenClient>,
+    readable: OwnedFd,
+}
+
+impl fmt::Debug for CallDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallDriver").finish_non_exhaustive()
+    }
+}
+
+impl CallDriver {
+    pub(super) fn new(
+        mut client: ActiveClient,
+        region: RemoteRegion,
+        module: ModuleHash,
+    ) -> Result<Self, FsError> {
+        let readable = client.descriptor()?.try_clone_to_owned();
+        let readable = readable.map_err(|error| FsError::Machine(error.to_string()))?;
+        let (waiting, spin, returned) = (HashMap::new(), AdaptiveSpin::default(), Vec::new());
+        let (is_led, begun) = (false, 0);
+        let driven =
+            DrivenClient { client, region, module, waiting, is_led, begun, spin, returned };
+        Ok(Self { driven: Mutex::new(driven), readable })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, DrivenClient> {
+        self.driven.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a call, as soon as there is room for it.
+    pub(super) fn begin(
+        &self,
+        entry: &'static str,
+        args: &[u8],
+        buffer: Option<TransferBuffer>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<CallTicket, FsError> {
+        loop {
+            {
+                let mut driven = self.lock();
+                driven.take_all(DrainHow::Poll)?;
+                match driven.submit(entry, args, buffer.as_ref()) {
+                    Err(ActiveError::WindowFull { .. }) => {}
+                    submitted => {
+                        let ticket = submitted?;
+                        let waiting = WaitingCall { buffer, ..WaitingCall::default() };
+                        driven.waiting.insert(ticket, waiting);
+                        driven.begun += 1;
+                        driven.take_all(DrainHow::Poll)?;
+                        return Ok(ticket);
+                    }
+                }
+            }
+            if !goes_on() {
+                return Err(FsError::Interrupted);
+            }
+            self.sleep(ROOM_SLICE);
+        }
+    }
+
+    /// Waits until a call is over. Where the caller gives up, what the call borrowed stays with it
+    /// until it is over.
+    pub(super) fn end(
+        &self,
+        ticket: CallTicket,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<EndedCall, FsError> {
+        let mut leads = false;
+        loop {
+            {
+                let mut driven = self.lock();
+                let taken = driven.take_all(DrainHow::Arm);
+                let ended = taken.and_then(|()| driven.ended(ticket));
+                if !matches!(ended, Ok(None)) {
+                    driven.leave(leads);
+                    let ended = ended.inspect_err(|_| driven.abandon(ticket));
+                    return ended.map(|ended| ended.unwrap_or_else(EndedCall::unknown));
+                }
+                leads |= !std::mem::replace(&mut driven.is_led, true);
+            }
+            match leads {
+                true if self.spin() => {}
+                true => self.sleep(SLICE),
+                false => thread::park_timeout(SLICE),
+            }
+            if !goes_on() {
+                let mut driven = self.lock();
+                driven.leave(leads);
+                driven.abandon(ticket);
+                return Err(FsError::Interrupted);
+            }
+        }
+    }
+
+    /// Nobody asks for a call's outcome any more.
+    pub(super) fn abandon(&self, ticket: CallTicket) {
+        self.lock().abandon(ticket);
+    }
+
+    /// Takes what has come, if anything has, while callers are quiet. `begun` is what this returned
+    /// last.
+    pub(super) fn idle(&self, begun: u64) -> u64 {
+        let (is_busy, now) = {
+            let driven = self.lock();
+            (driven.is_led || driven.begun != begun, driven.begun)
+        };
+        match is_busy {
+            true => thread::sleep(BUSY_SLICE),
+            false => self.sleep(IDLE_SLICE),
+        }
+        if !is_busy && let Err(error) = self.lock().take_all(DrainHow::Arm) {
+            // The next call says it to its caller.
+            tracing::debug!(%error, "the connection of a mount");
+        }
+        now
+    }
+
+    /// Buffers of calls that were given up and are over since; `None` for one that is no more.
+    pub(super) fn returned(&self) -> Vec<Option<TransferBuffer>> {
+        std::mem::take(&mut self.lock().returned)
+    }
+
+    /// Looks for answers for a moment, where they come soon; whether one has come.
+    fn spin(&self) -> bool {
+        if !self.lock().spin.is_looking() {
+            return false;
+        }
+        let start = Instant::now();
+        let (mut before, mut longest) = (start, Duration::ZERO);
+        loop {
+            let mut driven = self.lock();
+            let count = driven.waiting.values().filter(|call| call.over.is_some()).count();
+            // An error is the next look's as well.
+            let _taken = driven.take_all(DrainHow::Poll);
+            let now = driven.waiting.values().filter(|call| call.over.is_some()).count();
+            let (has_come, at) = (now > count, Instant::now());
+            longest = if has_come { longest } else { longest.max(at - before) };
+            if has_come || at - start > AdaptiveSpin::WINDOW {
+                driven.spin.looked(has_come, at, longest);
+                return has_come;
+            }
+            before = at;
+            drop(driven);
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Sleeps until something has come, for so long at most.
+    fn sleep(&self, limit: Duration) {
+        let before = Instant::now();
+        let mut fds = [PollFd::new(&self.readable, PollFlags::IN)];
+        let limit = Timespec::try_from(limit).ok();
+        // A signal's end of it is an early look.
+        let _woken = poll(&mut fds, limit.as_ref());
+        let now = Instant::now();
+        self.lock().spin.slept(now - before, now);
+    }
+}
+
+/// How what has come is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DrainHow {
+    /// With what is to be sent.
+    Poll,
+    /// So that the descriptor says when more comes.
+    Arm,
+}
+
+impl DrivenClient {
+    fn submit(
+        &mut self,
+        entry: &str,
+        args: &[u8],
+        buffer: Option<&TransferBuffer>,
+    ) -> Result<CallTicket, ActiveError> {
+        // What a change borrows has its bytes.
+        let takes = buffer.filter(|_| entry != super::CHANGE);
+        let result = takes.map(|buffer| (buffer.memory, 0..buffer.region.len()));
+        let call = ActiveCall { result, ..ActiveCall::new(&self.region, self.module, entry, args) };
+        self.client.submit(&call)
+    }
+
+    /// Hands every call that is over to whoever waits for it.
+    fn take_all(&mut self, how: DrainHow) -> Result<(), FsError> {
+        loop {
+            let executed = match how {
+                DrainHow::Poll => self.client.poll()?,
+                DrainHow::Arm => self.client.poll_or_arm()?,
+            };
+            match executed {
+                Some(executed) => self.hand_over(executed),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn hand_over(&mut self, executed: Executed) {
+        let Some(call) = self.waiting.get_mut(&executed.ticket) else { return };
+        if call.is_abandoned {
+            let call = self.waiting.remove(&executed.ticket);
+            if let Some(buffer) = call.and_then(|call| call.buffer) {
+                let buffer = self.unless_reached(buffer, &executed.outcome);
+                self.returned.push(buffer);
+            }
+            return;
+        }
+        call.over = Some(executed);
+        if let Some(thread) = &call.thread {
+            thread.unpark();
+        }
+    }
+
+    /// A buffer, if the service reaches it no more: where a call's outcome is not known, it may.
+    fn unless_reached(
+        &mut self,
+        buffer: TransferBuffer,
+        outcome: &Outcome,
+    ) -> Option<TransferBuffer> {
+        let is_reached = matches!(outcome, Outcome::Unknown);
+        if is_reached {
+            self.client.withdraw(buffer.memory);
+        }
+        (!is_reached).then_some(buffer)
+    }
+
+    /// A call's end, if it is over; else its thread is woken then.
+    fn ended(&mut self, ticket: CallTicket) -> Result<Option<EndedCall>, FsError> {
+        let Some(call) = self.waiting.get_mut(&ticket) else { return Ok(None) };
+        let Some(executed) = call.over.take() else {
+            call.thread.get_or_insert_with(thread::current);
+            return Ok(None);
+        };
+        let buffer = self.waiting.remove(&ticket).and_then(|call| call.buffer);
+        let Executed { outcome, written, .. } = executed;
+        let buffer = buffer.map(|buffer| self.unless_reached(buffer, &outcome));
+        Ok(Some(EndedCall { outcome, written, buffer }))
+    }
+
+    /// Somebody waits no more; if it led, another one does.
+    fn leave(&mut self, leads: bool) {
+        if leads {
+            self.is_led = false;
+            let mut others = self.waiting.values().filter(|call| call.over.is_none());
+            if let Some(next) = others.find_map(|call| call.thread.as_ref()) {
+                next.unpark();
+            }
+        }
+    }
+
+    fn abandon(&mut self, ticket: CallTicket) {
+        let Some(call) = self.waiting.get_mut(&ticket) else { return };
+        (call.is_abandoned, call.thread) = (true, None);
+        if let Some(executed) = call.over.take() {
+            self.hand_over(executed);
+        }
+    }
+}
+
+impl EndedCall {
+    fn unknown() -> Self {
+        Self { outcome: Outcome::Unknown, written: None, buffer: None }
+    }
+}

@@ -1,0 +1,350 @@
+//! A client of a file system: every operation is one request over one connection, which many
+//! threads share.
+//!
+//! Whoever waits drives the connection for all. A request waits for a service that is restarted,
+//! for ever or up to a limit; it is executed once at most. Memory for large reads and writes is
+//! bounded. Knows nothing of the kernel: that is [`mount`](crate::mount)'s.
+//!
+//! Modules in reading order: `driver` (one connection for many threads), `buffers` (memory for
+//! large transfers), `calls` (operations on names and attributes), `transfer` (bytes), `counts`
+//! (round trips), `error`.
+
+mod buffers;
+mod calls;
+mod counts;
+mod driver;
+mod error;
+mod transfer;
+
+pub use calls::{ListedName, NewInode, NewTime, NewTimes};
+pub use error::FsError;
+pub use transfer::{ChangeWhat, FileBytes, PendingChange, PendingRead, SyncWhen};
+
+use crate::protocol::{
+    FsAnswer, FsInode, FsLayout, FsNote, FsNotice, FsWho, MAGIC, REGION, ROOT, ROOT_NUMBER,
+};
+use buffers::BufferPool;
+use counts::RoundTrips;
+use driver::{CallDriver, EndedCall};
+use error::result_of;
+use outboard_active::{ActiveClient, ActiveClientOptions, DialActive, ModuleHash, Outcome};
+use outboard_verbs::Context;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Bytes of one read or write, at most.
+pub const TRANSFER_MAX: usize = 1 << 20;
+/// The module as it was built.
+const MODULE: &[u8] = include_bytes!("../../../../modules/built/fs.wasm");
+/// What the root directory's number is used for the first time.
+const ROOT_GENERATION: u64 = 1;
+/// A limit that nobody sees the end of.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+/// Requests under way, at most.
+const IN_FLIGHT: usize = 1024;
+/// A request that the service is too busy for is asked again after so long, and twice as long.
+const BUSY_PAUSE: Duration = Duration::from_millis(2);
+const BUSY_PAUSE_MAX: Duration = Duration::from_millis(200);
+
+/// The entry whose buffers are the client's bytes, and not for a result.
+const CHANGE: &str = "change";
+
+/// How long requests wait for a service that does not answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FsPatience {
+    /// Until it is there again.
+    #[default]
+    Hard,
+    /// So long; then they fail.
+    Soft(Duration),
+}
+
+/// How a client is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct FsClientOptions {
+    /// How long the first connection may take.
+    pub connect: Duration,
+    /// How long requests wait.
+    pub patience: FsPatience,
+    /// Buffers for large reads and writes, of a little more than [`TRANSFER_MAX`] each.
+    pub buffers: usize,
+    /// The module; by default the one that comes with this release.
+    pub module: Option<ModuleHash>,
+}
+
+impl Default for FsClientOptions {
+    fn default() -> Self {
+        let (connect, buffers) = (Duration::from_secs(10), 32);
+        Self { connect, patience: FsPatience::default(), buffers, module: None }
+    }
+}
+
+/// For whom a request is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FsCaller {
+    /// User and group.
+    pub who: FsWho,
+    /// The thread, 0 for none: once it is killed nobody waits for the request any more.
+    pub thread: u32,
+}
+
+/// What takes the service's notices.
+pub type TakeNotice = Box<dyn Fn(&FsNotice) + Send + Sync>;
+/// What sends notes to the service.
+pub type SendNote = Box<dyn Fn(&FsNote) + Send + Sync>;
+
+/// See this module's first lines.
+pub struct FsClient {
+    driver: CallDriver,
+    buffers: BufferPool,
+    trips: RoundTrips,
+    patience: FsPatience,
+    root: FsInode,
+    is_ended: AtomicBool,
+    idle: Mutex<Option<JoinHandle<()>>>,
+    take_notice: Mutex<Option<TakeNotice>>,
+    send_note: Mutex<Option<SendNote>>,
+}
+
+impl std::fmt::Debug for FsClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FsClient").field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+impl FsClient {
+    /// Connects to the service that has the file system.
+    ///
+    /// # Errors
+    /// [`FsError::Active`]: the service is not reached, or refuses; [`FsError::Answer`]: its region
+    /// has no file system.
+    pub fn connect(
+        context: &Context,
+        dial: DialActive,
+        options: &FsClientOptions,
+    ) -> Result<Arc<Self>, FsError> {
+        let limits = ActiveClientOptions {
+            limit: options.connect,
+            in_flight: IN_FLIGHT,
+            ..ActiveClientOptions::default()
+        };
+        let mut client = ActiveClient::connect(context, dial, limits)?;
+        let region = client.attach(REGION)?;
+        let header = region.read(&mut client, ROOT, 64)?;
+        let root = root_of(&header).ok_or(FsError::Answer { entry: "the region's header" })?;
+        client.options_mut().limit = match options.patience {
+            FsPatience::Hard => FOR_EVER,
+            FsPatience::Soft(limit) => limit,
+        };
+        let module = options.module.unwrap_or_else(|| ModuleHash::of(MODULE));
+        let client = Arc::new(Self {
+            driver: CallDriver::new(client, region, module)?,
+            buffers: BufferPool::new(options.buffers),
+            trips: RoundTrips::default(),
+            patience: options.patience,
+            root,
+            is_ended: AtomicBool::new(false),
+            idle: Mutex::default(),
+            take_notice: Mutex::default(),
+            send_note: Mutex::default(),
+        });
+        client.start_idle()?;
+        Ok(client)
+    }
+
+    /// The root directory.
+    #[must_use]
+    pub fn root(&self) -> FsInode {
+        self.root
+    }
+
+    /// Requests that were sent, by entry.
+    #[must_use]
+    pub fn round_trips(&self) -> BTreeMap<&'static str, u64> {
+        self.trips.all()
+    }
+
+    /// Connections that were made: one, and one more for each that was lost and made again.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.driver.lock().client.connections()
+    }
+
+    /// Ends all requests that wait, and those to come: with [`FsError::Interrupted`].
+    pub fn end(&self) {
+        self.is_ended.store(true, Ordering::Release);
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(idle) = idle
+            && idle.thread().id() != thread::current().id()
+        {
+            // It cannot fail.
+            let _ended = idle.join();
+        }
+    }
+
+    /// Says what takes the service's notices.
+    pub fn on_notice(&self, take: TakeNotice) {
+        *self.take_notice.lock().unwrap_or_else(PoisonError::into_inner) = Some(take);
+    }
+
+    /// Says what sends notes; without it there is nobody who wants them.
+    pub fn on_note(&self, send: SendNote) {
+        *self.send_note.lock().unwrap_or_else(PoisonError::into_inner) = Some(send);
+    }
+
+    /// A notice has come, as bytes. One of another release is not known here, and left alone.
+    pub fn handle_notice(&self, bytes: &[u8]) {
+        let take = self.take_notice.lock().unwrap_or_else(PoisonError::into_inner);
+        match (FsNotice::decode(bytes), take.as_ref()) {
+            (Ok(notice), Some(take)) => take(&notice),
+            (Ok(_), None) => {}
+            (Err(error), _) => tracing::warn!(%error, "a notice of the service"),
+        }
+    }
+
+    /// Sends a note.
+    pub fn note(&self, note: &FsNote) {
+        if let Some(send) = &*self.send_note.lock().unwrap_or_else(PoisonError::into_inner) {
+            send(note);
+        }
+    }
+
+    /// Looks after the connection while nobody calls.
+    fn start_idle(self: &Arc<Self>) -> Result<(), FsError> {
+        let weak = Arc::downgrade(self);
+        let run = move || {
+            let mut begun = 0;
+            while let Some(client) = weak.upgrade()
+                && !client.is_ended.load(Ordering::Acquire)
+            {
+                begun = client.driver.idle(begun);
+            }
+        };
+        let started = thread::Builder::new().name("fs-client".into()).spawn(run);
+        let started = started.map_err(|error| FsError::Machine(error.to_string()))?;
+        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+        Ok(())
+    }
+
+    /// Asks for an execution and waits for its result.
+    fn ask(&self, caller: &FsCaller, entry: &'static str, args: &[u8]) -> Result<Vec<u8>, FsError> {
+        let begun = Instant::now();
+        let mut pause = BUSY_PAUSE;
+        loop {
+            self.trips.add(entry);
+            let goes_on = || self.goes_on(caller);
+            let ticket = self.driver.begin(entry, args, None, &goes_on)?;
+            let EndedCall { outcome, .. } = self.driver.end(ticket, &goes_on)?;
+            match outcome {
+                // Nothing was executed.
+                Outcome::Busy(_) | Outcome::Conflict if !self.is_late(begun) => {
+                    thread::sleep(pause);
+                    pause = (pause * 2).min(BUSY_PAUSE_MAX);
+                }
+                Outcome::Unknown if self.is_late(begun) => return Err(FsError::TimedOut),
+                outcome => return result_of(outcome),
+            }
+            if !goes_on() {
+                return Err(FsError::Interrupted);
+            }
+        }
+    }
+
+    /// As [`Self::ask`], for entries that answer with an inode.
+    fn ask_answer(
+        &self,
+        caller: &FsCaller,
+        entry: &'static str,
+        args: &[u8],
+    ) -> Result<FsAnswer, FsError> {
+        let result = self.ask(caller, entry, args)?;
+        whole(&result, entry)
+    }
+
+    /// Whether a request that began then has waited as long as it may.
+    fn is_late(&self, begun: Instant) -> bool {
+        match self.patience {
+            FsPatience::Hard => false,
+            FsPatience::Soft(limit) => begun.elapsed() >= limit,
+        }
+    }
+
+    /// Whether somebody still waits for what this caller has asked.
+    fn goes_on(&self, caller: &FsCaller) -> bool {
+        !self.is_ended.load(Ordering::Acquire) && !is_killed(caller.thread)
+    }
+}
+
+impl Drop for FsClient {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A result of a fixed layout, and nothing else.
+fn whole<T: FsLayout>(result: &[u8], entry: &'static str) -> Result<T, FsError> {
+    match T::split(result) {
+        Some((value, [])) => Ok(value),
+        _ => Err(FsError::Answer { entry }),
+    }
+}
+
+fn root_of(header: &[u8]) -> Option<FsInode> {
+    let (magic, _) = u64::split(header)?;
+    let at = usize::try_from(ROOT_NUMBER).ok()?;
+    let (number, _) = u64::split(header.get(at..)?)?;
+    let root = FsInode { number, generation: ROOT_GENERATION };
+    (magic == MAGIC && number != 0).then_some(root)
+}
+
+/// Whether a thread of this machine has a SIGKILL that waits for it: it can do nothing any more but
+/// end, and would wait for the kernel's request until then. A signal that ends a program and is not
+/// handled is one, too.
+fn is_killed(thread: u32) -> bool {
+    if thread == 0 {
+        return false;
+    }
+    match std::fs::read_to_string(format!("/proc/{thread}/status")) {
+        Ok(status) => has_kill(&status),
+        // A thread of another space of process numbers.
+        Err(_) => false,
+    }
+}
+
+fn has_kill(status: &str) -> bool {
+    const KILL: u64 = 1 << (libc::SIGKILL - 1);
+    let pending = status.lines().filter_map(|line| {
+        let set = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(set.trim(), 16).ok()
+    });
+    pending.fold(0, |all, set| all | set) & KILL != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_killed_thread_is_seen_by_its_pending_signals() {
+        let status = |own: &str, all: &str| format!("Name:\tcat\nSigPnd:\t{own}\nShdPnd:\t{all}\n");
+        assert!(has_kill(&status("0000000000000100", "0000000000000000")));
+        assert!(has_kill(&status("0000000000000000", "0000000000000102")));
+        assert!(!has_kill(&status("0000000000000002", "0000000000004000")));
+        assert!(!has_kill("SigPnd:\tnonsense"));
+        assert!(!is_killed(0) && !is_killed(std::process::id()));
+    }
+
+    #[test]
+    fn a_region_without_a_file_system_has_no_root() {
+        let mut header = vec![0; 64];
+        assert_eq!(root_of(&header), None);
+        header[..8].copy_from_slice(&MAGIC.to_le_bytes());
+        assert_eq!(root_of(&header), None);
+        header[40] = 1;
+        assert_eq!(root_of(&header), Some(FsInode { number: 1, generation: 1 }));
+        assert_eq!(root_of(&header[..44]), None);
+    }
+}

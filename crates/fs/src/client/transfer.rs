@@ -1,0 +1,341 @@
+//! Bytes of files: reads and changes, begun and waited for, so that several are under way.
+//!
+//! Few bytes go inside the messages, many through buffers that the service reaches by itself.
+
+use super::buffers::{BUFFER_LEN, BufferGrant, TransferBuffer};
+use super::driver::EndedCall;
+use super::error::{FsError, result_of};
+use super::{CHANGE, FsCaller, FsClient, TRANSFER_MAX, whole};
+use crate::protocol::{
+    APPEND, FsAnswer, FsChangeArgs, FsInode, FsLayout, FsReadArgs, FsSource, GROW, PUNCH, RESIZE,
+    SYNC,
+};
+use outboard_active::{CallTicket, Outcome};
+use outboard_verbs::SharedRegion;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes that go inside a message, at most: more are copied once less through a buffer.
+const INLINE_MAX: usize = 32 << 10;
+/// How long a caller waits for a buffer at a time.
+const BUFFER_SLICE: Duration = Duration::from_millis(100);
+/// How often a change is asked for whose memory the service did not reach: a connection that is
+/// lost has other memory.
+const MEMORY_TRIES: u32 = 64;
+
+/// What is changed of a file's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeWhat<'a> {
+    /// Bytes at an offset; the file grows if they end behind it.
+    Write(u64, &'a [u8]),
+    /// Bytes at the end, wherever that is.
+    Append(&'a [u8]),
+    /// The size.
+    Resize(u64),
+    /// A hole.
+    Punch {
+        /// From here.
+        offset: u64,
+        /// So many bytes.
+        len: u64,
+    },
+}
+
+/// What was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileBytes {
+    /// The file as it was then.
+    pub answer: FsAnswer,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// A request that is under way; dropped, it is given up.
+#[derive(Debug)]
+struct UnderWay {
+    client: Arc<FsClient>,
+    ticket: Option<CallTicket>,
+    begun: Instant,
+}
+
+impl UnderWay {
+    fn end(&mut self, caller: &FsCaller) -> Result<EndedCall, FsError> {
+        let Some(ticket) = self.ticket.take() else { return Err(FsError::Interrupted) };
+        self.client.driver.end(ticket, &|| self.client.goes_on(caller))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.client.driver.abandon(ticket);
+        }
+    }
+}
+
+/// A read that is under way.
+#[derive(Debug)]
+pub struct PendingRead {
+    call: UnderWay,
+    args: FsReadArgs,
+}
+
+/// A change that is under way.
+#[derive(Debug)]
+pub struct PendingChange {
+    call: UnderWay,
+    args: FsChangeArgs,
+    /// The bytes, as long as they may have to be sent again.
+    bytes: Vec<u8>,
+}
+
+impl FsClient {
+    /// Begins to read; at most [`TRANSFER_MAX`] bytes.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn begin_read(
+        self: &Arc<Self>,
+        caller: &FsCaller,
+        inode: FsInode,
+        offset: u64,
+        len: usize,
+    ) -> Result<PendingRead, FsError> {
+        let len = len.min(TRANSFER_MAX) as u64;
+        let args = FsReadArgs { who: caller.who, inode, offset, len };
+        let call = self.begin_read_again(caller, &args)?;
+        Ok(PendingRead { call, args })
+    }
+
+    fn begin_read_again(
+        self: &Arc<Self>,
+        caller: &FsCaller,
+        args: &FsReadArgs,
+    ) -> Result<UnderWay, FsError> {
+        let is_long = args.len > INLINE_MAX as u64;
+        let buffer = if is_long { Some(self.buffer(caller)?) } else { None };
+        self.begin(caller, "read", &args.bytes(), buffer)
+    }
+
+    /// Reads; at most [`TRANSFER_MAX`] bytes, and none behind the end.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn read(
+        self: &Arc<Self>,
+        caller: &FsCaller,
+        inode: FsInode,
+        offset: u64,
+        len: usize,
+    ) -> Result<FileBytes, FsError> {
+        self.begin_read(caller, inode, offset, len)?.end(caller)
+    }
+
+    /// Begins a change; at most [`TRANSFER_MAX`] bytes. Changes that are under way at the same time
+    /// are made in any order.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn begin_change(
+        self: &Arc<Self>,
+        caller: &FsCaller,
+        inode: FsInode,
+        what: ChangeWhat<'_>,
+        is_durable: SyncWhen,
+    ) -> Result<PendingChange, FsError> {
+        let (offset, size, which, bytes): (u64, u64, u32, &[u8]) = match what {
+            ChangeWhat::Write(offset, bytes) => (offset, bytes.len() as u64, GROW, bytes),
+            ChangeWhat::Append(bytes) => (0, bytes.len() as u64, APPEND, bytes),
+            ChangeWhat::Resize(size) => (0, size, RESIZE, b""),
+            ChangeWhat::Punch { offset, len } => (offset, len, PUNCH, b""),
+        };
+        if bytes.len() > TRANSFER_MAX {
+            return Err(FsError::of(libc::EMSGSIZE));
+        }
+        let which = which | if is_durable == SyncWhen::AtOnce { SYNC } else { 0 };
+        let args = FsChangeArgs { who: caller.who, inode, offset, size, which, source: 0 };
+        let call = self.begin_change_again(caller, &args, bytes)?;
+        Ok(PendingChange { call, args, bytes: bytes.to_vec() })
+    }
+
+    fn begin_change_again(
+        self: &Arc<Self>,
+        caller: &FsCaller,
+        args: &FsChangeArgs,
+        bytes: &[u8],
+    ) -> Result<UnderWay, FsError> {
+        if bytes.len() <= INLINE_MAX {
+            return self.begin(caller, CHANGE, &args.with(FsSource::Here(bytes)), None);
+        }
+        let buffer = self.buffer(caller)?;
+        let memory = loop {
+            let copied = buffer.region.copy_in(0, bytes);
+            let memory = self.driver.lock().client.exposed(buffer.memory);
+            match (copied, memory.and_then(|memory| memory.part(0, bytes.len() as u64))) {
+                (Err(error), _) => {
+                    self.buffers.give(buffer);
+                    return Err(FsError::Machine(error.to_string()));
+                }
+                (Ok(()), Some(memory)) => break memory,
+                // There is no connection; a request that needs no memory waits for the next one.
+                (Ok(()), None) => {
+                    if let Err(error) = self.ask(caller, "stats", b"") {
+                        self.buffers.give(buffer);
+                        return Err(error);
+                    }
+                }
+            }
+        };
+        self.begin(caller, CHANGE, &args.with(FsSource::Memory(memory)), Some(buffer))
+    }
+
+    /// Changes bytes.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn change(
+        self: &Arc<Self>,
+        caller: &FsCaller,
+        inode: FsInode,
+        what: ChangeWhat<'_>,
+        is_durable: SyncWhen,
+    ) -> Result<FsAnswer, FsError> {
+        self.begin_change(caller, inode, what, is_durable)?.end(caller)
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        caller: &FsCaller,
+        entry: &'static str,
+        args: &[u8],
+        buffer: Option<TransferBuffer>,
+    ) -> Result<UnderWay, FsError> {
+        self.trips.add(entry);
+        let begun = Instant::now();
+        let kept = buffer.clone();
+        match self.driver.begin(entry, args, buffer, &|| self.goes_on(caller)) {
+            Ok(ticket) => Ok(UnderWay { client: Arc::clone(self), ticket: Some(ticket), begun }),
+            Err(error) => {
+                // It was never asked.
+                kept.into_iter().for_each(|buffer| self.buffers.give(buffer));
+                Err(error)
+            }
+        }
+    }
+
+    /// A buffer, as soon as one is free.
+    fn buffer(&self, caller: &FsCaller) -> Result<TransferBuffer, FsError> {
+        loop {
+            for returned in self.driver.returned() {
+                self.give_back(returned);
+            }
+            match self.buffers.take(BUFFER_SLICE) {
+                BufferGrant::Ready(buffer) => return Ok(buffer),
+                BufferGrant::Make => {
+                    return self.make_buffer().inspect_err(|_| self.buffers.lose());
+                }
+                BufferGrant::None if self.goes_on(caller) => {}
+                BufferGrant::None => return Err(FsError::Interrupted),
+            }
+        }
+    }
+
+    fn make_buffer(&self) -> Result<TransferBuffer, FsError> {
+        let region = SharedRegion::zeroed(BUFFER_LEN);
+        let region = region.map_err(|error| FsError::Machine(error.to_string()))?;
+        let memory = self.driver.lock().client.expose_both_ways(region.clone().into())?;
+        Ok(TransferBuffer { region, memory })
+    }
+
+    fn give_back(&self, buffer: Option<TransferBuffer>) {
+        match buffer {
+            Some(buffer) => self.buffers.give(buffer),
+            None => self.buffers.lose(),
+        }
+    }
+}
+
+/// When a change is answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SyncWhen {
+    /// When it is made.
+    #[default]
+    Later,
+    /// When it is durable.
+    AtOnce,
+}
+
+impl PendingRead {
+    /// Waits for what was read.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn end(mut self, caller: &FsCaller) -> Result<FileBytes, FsError> {
+        loop {
+            let EndedCall { outcome, written, buffer } = self.call.end(caller)?;
+            let client = &self.call.client;
+            let bytes = match (&buffer, written) {
+                (Some(Some(buffer)), Some(len)) => {
+                    let len = usize::try_from(len).unwrap_or(usize::MAX);
+                    Some(buffer.region.snapshot(0..len).map_err(|_| NO_READ))
+                }
+                _ => None,
+            };
+            buffer.into_iter().for_each(|buffer| client.give_back(buffer));
+            match outcome {
+                Outcome::Busy(_) | Outcome::Conflict => {}
+                // Reading once more changes nothing.
+                Outcome::Unknown if !client.is_late(self.call.begun) => {}
+                Outcome::Unknown => return Err(FsError::TimedOut),
+                outcome => {
+                    let inline = result_of(outcome)?;
+                    return bytes_of(&bytes.unwrap_or(Ok(inline))?, self.args.len);
+                }
+            }
+            if client.is_late(self.call.begun) {
+                return Err(FsError::TimedOut);
+            }
+            let begun = self.call.begun;
+            self.call = client.begin_read_again(caller, &self.args)?;
+            self.call.begun = begun;
+        }
+    }
+}
+
+const NO_READ: FsError = FsError::Answer { entry: "read" };
+
+/// An answer of `read`: never more bytes than were asked for.
+fn bytes_of(result: &[u8], most: u64) -> Result<FileBytes, FsError> {
+    match FsAnswer::split(result) {
+        Some((answer, bytes)) if bytes.len() as u64 <= most => {
+            Ok(FileBytes { answer, bytes: bytes.to_vec() })
+        }
+        _ => Err(NO_READ),
+    }
+}
+
+impl PendingChange {
+    /// Waits until it is made.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn end(mut self, caller: &FsCaller) -> Result<FsAnswer, FsError> {
+        for _ in 0..MEMORY_TRIES {
+            let EndedCall { outcome, buffer, .. } = self.call.end(caller)?;
+            let client = &self.call.client;
+            buffer.into_iter().for_each(|buffer| client.give_back(buffer));
+            let is_late = client.is_late(self.call.begun);
+            match outcome {
+                // Nothing was changed.
+                Outcome::Busy(_) | Outcome::Conflict if !is_late => {}
+                Outcome::Failed { code, .. } if code == crate::protocol::MEMORY_GONE => {}
+                Outcome::Unknown if is_late => return Err(FsError::TimedOut),
+                outcome => return whole(&result_of(outcome)?, CHANGE),
+            }
+            let begun = self.call.begun;
+            self.call = client.begin_change_again(caller, &self.args, &self.bytes)?;
+            self.call.begun = begun;
+        }
+        Err(FsError::of(libc::EIO))
+    }
+}
