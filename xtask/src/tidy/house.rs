@@ -83,6 +83,18 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
         "outboard-active-c",
         &["outboard-active", "outboard-cluster", "outboard-secure", "outboard-verbs"],
     ),
+    (
+        "outboard-fs",
+        &[
+            "outboard-active",
+            "outboard-cluster",
+            "outboard-mem",
+            "outboard-offcode",
+            "outboard-secure",
+            "outboard-unix",
+            "outboard-verbs",
+        ],
+    ),
     ("outboard-store", &["outboard-unix"]),
     ("outboard-stand-in", &[]),
     ("xtask", &["outboard-stand-in"]),

@@ -4,12 +4,13 @@
 //! requests have in memory are bounded in all: who comes when there are too many waits.
 
 use super::call::{FsCall, FsWork, OwnWork, ReadWork};
+use super::durable::DurableCommits;
 use super::entries::EntryKind;
 use super::io::IoThreads;
 use super::opens::OpenInodes;
 use super::pool::BlockPool;
-use super::store_face::FsStoreFace;
-use crate::protocol::{FsInode, FsLayout, FsNote, FsReadArgs, failure_of_errno};
+use crate::protocol::{FsInode, FsLayout, FsNote, FsReadArgs, ROOT, failure_of_errno};
+use crate::store::{FsStore, SyncMode};
 use outboard_active::service::{
     BACKEND_TENANT, BACKEND_TOKEN, BackendCaller, BackendStep, RegionBackend,
 };
@@ -31,6 +32,8 @@ use std::time::{Duration, Instant};
 const UNDER_WAY_MAX: usize = 64 << 20;
 /// Bytes of one read, or of one change, at most.
 pub(super) const PIECE_MAX: usize = 4 << 20;
+/// Where a file system begins in its region.
+const FS_ROOT: usize = ROOT as usize;
 /// How long one of the service's own executions may take.
 const OWN_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of a result of its own, at most.
@@ -42,17 +45,19 @@ pub struct FsBackendOptions {
     pub region: Arc<ActiveRegion>,
     /// The module `fs`.
     pub module: ModuleHash,
-    /// Where the bytes are.
-    pub store: Arc<dyn FsStoreFace>,
-    /// Blocks of the store.
-    pub blocks: u64,
+    /// What keeps commits, and has the bytes.
+    pub store: FsStore,
+    /// When commits go to the disk.
+    pub sync: SyncMode,
+    /// Flags of a file system that is made because the region has none.
+    pub flags: u64,
     /// Wakes the service's loop.
     pub waker: Waker,
 }
 
 impl fmt::Debug for FsBackendOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FsBackendOptions").field("blocks", &self.blocks).finish_non_exhaustive()
+        f.debug_struct("FsBackendOptions").field("store", &self.store).finish_non_exhaustive()
     }
 }
 
@@ -96,7 +101,7 @@ struct FsReport {
 pub struct FsBackend {
     pub(super) region: Arc<ActiveRegion>,
     module: ModuleHash,
-    pub(super) store: Arc<dyn FsStoreFace>,
+    pub(super) store: DurableCommits,
     pub(super) io: IoThreads,
     pub(super) pool: BlockPool,
     pub(super) opens: OpenInodes,
@@ -116,6 +121,8 @@ pub struct FsBackend {
     pub(super) is_reaping: bool,
     /// When inodes that were open before the service started, and are not open now, are given up.
     pub(super) orphans_at: Option<Instant>,
+    /// There is a file system in the region.
+    pub(super) is_ready: bool,
     pub(super) counters: FsCounters,
 }
 
@@ -129,11 +136,18 @@ impl FsBackend {
     /// A service on a file system that is there.
     #[must_use]
     pub fn new(options: FsBackendOptions) -> Self {
-        let FsBackendOptions { region, module, store, blocks, waker } = options;
+        let FsBackendOptions { region, module, store, sync, flags, waker } = options;
+        let wakes = waker.clone();
+        if !store.wake_by(Box::new(move || wakes.wake())) {
+            tracing::error!("the store wakes somebody else");
+        }
+        let store = DurableCommits::new(store, sync);
+        let blocks = store.data().block_count();
+        let is_made = region.memory().load_u64(FS_ROOT).is_ok_and(|magic| magic != 0);
         let mut backend = Self {
             region,
             module,
-            io: IoThreads::new(Arc::clone(&store), waker),
+            io: IoThreads::new(Arc::clone(store.data()), waker),
             store,
             pool: BlockPool::new(blocks),
             opens: OpenInodes::default(),
@@ -148,9 +162,13 @@ impl FsBackend {
             under_way: 0,
             is_reaping: false,
             orphans_at: None,
+            is_ready: is_made,
             counters: FsCounters::default(),
         };
-        backend.begin_housekeeping();
+        match is_made {
+            true => backend.begin_housekeeping(),
+            false => backend.make(blocks, flags),
+        }
         backend
     }
 
@@ -207,7 +225,7 @@ impl FsBackend {
     }
 
     fn wait_durable(&mut self, token: u64, seq: u64, outcome: Outcome) {
-        if self.store.durable() >= seq {
+        if self.store.last() >= seq {
             return self.answer(token, outcome);
         }
         if let Some(call) = self.calls.get_mut(&token) {
@@ -242,7 +260,7 @@ impl FsBackend {
     }
 
     fn must_wait(&self) -> bool {
-        self.under_way >= UNDER_WAY_MAX || self.store.is_behind()
+        !self.is_ready || self.under_way >= UNDER_WAY_MAX || self.store.is_behind()
     }
 
     /// A request of the module's that is not held back; what of it is to be executed now.
@@ -326,7 +344,7 @@ impl FsBackend {
 
     fn take_durable(&mut self) {
         let failure = self.store.failure();
-        let durable = self.store.durable();
+        let durable = self.store.last();
         while let Some(entry) = self.durable.first_entry() {
             if *entry.key() > durable && failure.is_none() {
                 break;
@@ -361,7 +379,8 @@ impl RegionBackend for FsBackend {
             return None;
         };
         let has_bytes = matches!(kind, EntryKind::Read | EntryKind::Write);
-        if (has_bytes || kind.writes()) && (self.must_wait() || !self.held.is_empty()) {
+        let waits = self.must_wait() || !self.held.is_empty();
+        if !self.is_ready || ((has_bytes || kind.writes()) && waits) {
             self.counters.held += 1;
             self.held.push_back((caller, request));
             return None;
@@ -440,7 +459,7 @@ impl RegionBackend for FsBackend {
     }
 
     fn ended(&mut self) -> Result<(), ServiceError> {
-        self.store.close().map_err(Into::into)
+        Ok(self.store.close()?)
     }
 
     fn report(&self) -> Value {
@@ -448,7 +467,7 @@ impl RegionBackend for FsBackend {
             open_inodes: self.opens.len(),
             calls_now: self.calls.len(),
             reserved_blocks: self.pool.len(),
-            durable: self.store.durable(),
+            durable: self.store.last(),
             committed: self.region.seq(),
             store_failure: self.store.failure(),
             counters: self.counters,

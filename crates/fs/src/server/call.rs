@@ -89,6 +89,8 @@ pub(super) enum OwnWork {
         /// The request's token.
         of: u64,
     },
+    /// A file system is made.
+    Make,
     /// Blocks are reserved.
     Reserve,
     /// An inode that nobody has open any more is given up.

@@ -4,7 +4,7 @@
 use super::backend::FsBackend;
 use super::call::OwnWork;
 use crate::protocol::{
-    FsAnswer, FsInode, FsInodeArgs, FsLayout, FsNameArgs, FsOrphan, FsRenameArgs, FsTakeArgs,
+    FsAnswer, FsInitArgs, FsInode, FsInodeArgs, FsLayout, FsNameArgs, FsOrphan, FsRenameArgs, FsTakeArgs,
     FsBlocksRun, FsSweepArgs, HOLD,
 };
 use outboard_active::Outcome;
@@ -25,6 +25,13 @@ impl FsBackend {
         self.reap();
     }
 
+    /// Makes a file system in an empty region.
+    pub(super) fn make(&mut self, blocks: u64, flags: u64) {
+        let args =
+            FsInitArgs { blocks, flags, first: 10, uid: 0, gid: 0, mode: 0o1777, zero: 0 };
+        self.execute_own("init", args.bytes(), OwnWork::Make);
+    }
+
     pub(super) fn keep_house(&mut self, now: Instant) {
         if self.orphans_at.is_some_and(|at| at <= now) {
             self.orphans_at = None;
@@ -43,6 +50,11 @@ impl FsBackend {
         match (work, outcome) {
             (OwnWork::Look { of }, outcome) => self.looked(of, outcome),
             (OwnWork::Verify { of }, outcome) => self.read_verified(of, &outcome),
+            (OwnWork::Make, Outcome::Done { seq, .. }) => {
+                self.is_ready = true;
+                self.store.want(seq);
+                self.begin_housekeeping();
+            }
             (OwnWork::Reserve, Outcome::Done { result, seq }) => self.reserved(&result, seq),
             (OwnWork::Release(_), Outcome::Done { .. }) => self.reap(),
             (OwnWork::Reap, Outcome::Done { result, .. }) => {
@@ -92,7 +104,7 @@ impl FsBackend {
         self.pool.reserved(seq, runs);
         // Before long they are needed.
         self.store.want(seq);
-        if is_dry || self.pool.durable(self.store.durable()) {
+        if is_dry || self.pool.durable(self.store.last()) {
             self.serve_waiting();
         }
     }

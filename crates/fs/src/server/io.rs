@@ -1,11 +1,11 @@
 //! What threads do for the service's loop: bytes of files from the store, and into it.
 
 use super::plan::{Fill, Piece};
-use super::store_face::FsStoreFace;
-use crate::protocol::{BLOCK_LEN, FsExtent, FsBlocksRun};
+use crate::protocol::{BLOCK_LEN, FsBlocksRun, FsExtent};
+use crate::store::DataFile;
 use outboard_cluster::waker::Waker;
 use outboard_cluster::workers::Workers;
-use std::io;
+use std::io::{self, IoSlice};
 use std::sync::{Arc, mpsc};
 
 /// Threads that wait for the disk.
@@ -24,7 +24,7 @@ pub(super) struct IoDone {
 
 /// See this file's first lines.
 pub(super) struct IoThreads {
-    store: Arc<dyn FsStoreFace>,
+    store: Arc<DataFile>,
     workers: Workers,
     sender: mpsc::Sender<IoDone>,
     finished: mpsc::Receiver<IoDone>,
@@ -32,7 +32,7 @@ pub(super) struct IoThreads {
 }
 
 impl IoThreads {
-    pub(super) fn new(store: Arc<dyn FsStoreFace>, waker: Waker) -> Self {
+    pub(super) fn new(store: Arc<DataFile>, waker: Waker) -> Self {
         let (sender, finished) = mpsc::channel();
         Self { store, workers: Workers::new("outboard-fs-io", THREADS), sender, finished, waker }
     }
@@ -56,7 +56,7 @@ impl IoThreads {
     ) {
         self.run(token, bytes, move |store, bytes| {
             parts(&extents, offset, bytes.len() - at).try_for_each(|(block, skip, range)| {
-                read_part(store, (block, skip), &mut bytes[at + range.start..at + range.end])
+                store.read(block, skip as u64, &mut bytes[at + range.start..at + range.end])
             })
         });
     }
@@ -65,14 +65,14 @@ impl IoThreads {
     pub(super) fn read_now(&self, bytes: &mut [u8], (offset, extents): (u64, &[FsExtent])) -> bool {
         let len = bytes.len();
         parts(extents, offset, len)
-            .all(|(block, skip, range)| skip == 0 && self.store.read_now(block, &mut bytes[range]))
+            .all(|(block, skip, range)| self.store.read_now(block, skip as u64, &mut bytes[range]))
     }
 
     fn run(
         &self,
         token: u64,
         mut bytes: Vec<u8>,
-        work: impl FnOnce(&dyn FsStoreFace, &mut Vec<u8>) -> io::Result<()> + Send + 'static,
+        work: impl FnOnce(&DataFile, &mut Vec<u8>) -> io::Result<()> + Send + 'static,
     ) {
         let (store, sender, waker) =
             (Arc::clone(&self.store), self.sender.clone(), self.waker.clone());
@@ -113,20 +113,6 @@ fn parts(
     })
 }
 
-fn read_part(
-    store: &dyn FsStoreFace,
-    (block, skip): (u64, usize),
-    into: &mut [u8],
-) -> io::Result<()> {
-    if skip == 0 {
-        return store.read(block, into);
-    }
-    let mut whole = vec![0; skip + into.len()];
-    store.read(block, &mut whole)?;
-    into.copy_from_slice(&whole[skip..]);
-    Ok(())
-}
-
 /// Which blocks of the store get which blocks of the file.
 pub(super) fn lay_out(pieces: &[Piece], runs: &[FsBlocksRun]) -> Vec<FsExtent> {
     let (mut runs, mut extents) = (runs.iter().copied(), Vec::new());
@@ -148,7 +134,7 @@ pub(super) fn lay_out(pieces: &[Piece], runs: &[FsBlocksRun]) -> Vec<FsExtent> {
 }
 
 fn write_pieces(
-    store: &dyn FsStoreFace,
+    store: &DataFile,
     bytes: &[u8],
     pieces: &[Piece],
     extents: &[FsExtent],
@@ -169,21 +155,21 @@ fn write_pieces(
         for extent in its {
             let from = usize::try_from(extent.file - piece.file).unwrap_or(usize::MAX) * BLOCK;
             let len = usize::try_from(extent.len).unwrap_or(usize::MAX) * BLOCK;
-            store.write(extent.block, &all[from..from + len])?;
+            store.write(extent.block, 0, &mut [IoSlice::new(&all[from..from + len])])?;
         }
     }
     Ok(())
 }
 
 /// A piece's blocks: what stays of the old ones, with the change over it.
-fn assemble(store: &dyn FsStoreFace, bytes: &[u8], piece: &Piece) -> io::Result<Vec<u8>> {
+fn assemble(store: &DataFile, bytes: &[u8], piece: &Piece) -> io::Result<Vec<u8>> {
     let mut all = vec![0; piece.len()];
     if let Some(head) = piece.head {
-        store.read(head, &mut all[..BLOCK])?;
+        store.read(head, 0, &mut all[..BLOCK])?;
     }
     if let Some(tail) = piece.tail {
         let at = all.len() - BLOCK;
-        store.read(tail, &mut all[at..])?;
+        store.read(tail, 0, &mut all[at..])?;
     }
     match &piece.fill {
         Fill::Bytes(range) => {

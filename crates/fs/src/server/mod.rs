@@ -5,7 +5,7 @@
 //! the execution that maps them, and read after the execution that says where they are. The
 //! service's loop waits for no disk: threads do.
 //!
-//! Modules in reading order: `store_face` (what it needs of a store), `pool` (reserved blocks),
+//! Modules in reading order: `durable` (the store, by the region's commits), `pool` (reserved blocks),
 //! `plan` (what a change comes to), `io` (what threads do), `opens` (who has what open), `entries`
 //! (what may be executed), `call` (a request that is kept), `backend` (all of it), `reads`,
 //! `changes`, `housekeeping` (blocks, inodes that are gone), `start` (a store becomes a region),
@@ -14,6 +14,7 @@
 mod backend;
 mod call;
 mod changes;
+mod durable;
 mod entries;
 mod housekeeping;
 mod io;
@@ -21,7 +22,5 @@ mod opens;
 mod plan;
 mod pool;
 mod reads;
-mod store_face;
 
 pub use backend::{FsBackend, FsBackendOptions, FsCounters};
-pub use store_face::FsStoreFace;
