@@ -5,10 +5,10 @@
 //! Decides nothing: order and meaning are the callers'.
 
 use rustix::fs::{AtFlags, Dir, FallocateFlags, Mode, OFlags};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use std::fmt;
 use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
@@ -188,6 +188,13 @@ impl StoreFile for RealFile {
 
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
         self.0.read_exact_at(into, at)
+    }
+
+    fn read_now(&self, into: &mut [u8], at: u64) -> bool {
+        let len = into.len();
+        let parts = &mut [IoSliceMut::new(into)];
+        let flags = ReadWriteFlags::NOWAIT;
+        rustix::io::preadv2(&self.0, parts, at, flags).is_ok_and(|count| count == len)
     }
 
     fn write_at(&self, mut parts: &mut [IoSlice<'_>], mut at: u64) -> io::Result<()> {
