@@ -3,6 +3,7 @@
 use crate::active::ActiveCommand;
 use crate::cast::CastArgs;
 use crate::cc::CcArgs;
+use crate::fs::FsCommand;
 use crate::generate::What;
 use crate::key::KeyCommand;
 use crate::node::NodeArgs;
@@ -32,6 +33,8 @@ pub(crate) enum Command {
     Sbcast(SbcastArgs),
     #[command(subcommand)]
     Active(ActiveCommand),
+    #[command(subcommand)]
+    Fs(FsCommand),
     #[command(subcommand)]
     Perf(Perf),
     Node(NodeArgs),

@@ -4,7 +4,7 @@
 //! error and a non-zero exit code.
 //!
 //! Modules in reading order: `cli` (the commands), `tour`, `cc`, `cast` and
-//! `sbcast` with `launch` and `send_libs`, `active`, `run`, `perf`, `node` with
+//! `sbcast` with `launch` and `send_libs`, `active`, `fs`, `run`, `perf`, `node` with
 //! `services` and `log`, `key`, `status`, `top`, `parent` (ending with the parent process),
 //! `generate`.
 
@@ -14,6 +14,7 @@ mod active;
 mod cast;
 mod cc;
 mod cli;
+mod fs;
 mod generate;
 mod key;
 mod launch;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Command::Sbcast(args) => sbcast::run(&args),
         Command::CastReceiver { log } => launch::receive(log.as_deref()).map(success),
         Command::Active(command) => active::run(command).map(success),
+        Command::Fs(command) => fs::run(command).map(success),
         Command::Perf(perf) => perf::run(perf).map(success),
         Command::Run(args) => run::run(args).map(success),
         Command::Node(args) => node::run(args).map(success),

@@ -16,6 +16,7 @@ use outboard_offcode::Outcome;
 use outboard_offcode::executor::Request;
 use outboard_offcode::store::TenantId;
 use outboard_secure::NodeId;
+use outboard_verbs::Access;
 use serde_json::Value;
 use std::fmt;
 use std::time::Instant;
@@ -32,6 +33,8 @@ pub struct BackendCaller {
     pub peer: PeerId,
     /// The identity.
     pub node: NodeId,
+    /// Whether it may change the region.
+    pub may_write: bool,
 }
 
 /// What a backend wants.
@@ -144,8 +147,9 @@ impl ActiveService {
     ) -> Result<(), ServiceError> {
         let Some(session) = self.sessions.get_mut(&asker.peer) else { return Ok(()) };
         let (Some(id), token) = (request.id, request.token) else { return Ok(()) };
-        let caller = BackendCaller { peer: asker.peer, node: session.node };
+        let node = session.node;
         session.deferred.insert(token);
+        let caller = self.caller(asker.peer, node);
         let tenant = request.tenant;
         let call = RunningCall { asker, tenant, id, is_abandoned: false, again: None };
         self.running.insert(token, call);
@@ -155,6 +159,13 @@ impl ActiveService {
             self.execute_backed(hub, request)?;
         }
         self.take_steps(hub)
+    }
+
+    fn caller(&self, peer: PeerId, node: NodeId) -> BackendCaller {
+        let setup = self.backed.as_ref().map(|backed| &self.regions[backed.index].setup);
+        let access = setup.and_then(|setup| setup.access(node));
+        let may_write = access.is_some_and(|access| access.contains(Access::REMOTE_WRITE));
+        BackendCaller { peer, node, may_write }
     }
 
     fn execute_backed(
@@ -234,7 +245,7 @@ impl ActiveService {
         bytes: &[u8],
     ) -> Result<(), ServiceError> {
         let Some(session) = self.sessions.get(&peer) else { return Ok(()) };
-        let caller = BackendCaller { peer, node: session.node };
+        let caller = self.caller(peer, session.node);
         match &mut self.backed {
             Some(backed) => backed.backend.note(caller, bytes)?,
             None => return Err("it says something that no region here listens to".into()),

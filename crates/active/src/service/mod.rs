@@ -32,10 +32,11 @@ mod table;
 pub use active::{ActiveService, ActiveTag};
 pub use backend::{BACKEND_TENANT, BACKEND_TOKEN, BackendCaller, BackendStep, RegionBackend};
 pub use counters::{ActiveCounters, ActiveReport};
-pub use entry::{check_table, hub_options, serve};
+pub use entry::{cache_directory, check_table, hub_options, serve};
 pub use operator::load_directory;
 pub use options::{ActiveLimits, ActiveServiceOptions};
 pub use persist::PersistError;
 pub use regions::{
     RegionError, RegionKeeper, RegionSetup, ServedRegion, begin_region, kept_region, open_regions,
 };
+pub use table::parse_size;

@@ -273,6 +273,10 @@ impl FsBackend {
         let (peer, token) = (caller.peer, request.token);
         let call = |work| FsCall { peer, kind, request: None, work };
         if kind.writes() {
+            if !caller.may_write {
+                self.fail(token, libc::EROFS, "this identity may only look");
+                return None;
+            }
             request.may_write = true;
             if let Some(why) = self.store.failure() {
                 self.fail(token, libc::EIO, &why);

@@ -2,7 +2,7 @@
 
 use super::entries::EntryKind;
 use super::plan::ChangePlan;
-use crate::protocol::{FsChangeArgs, FsExtent, FsInode, FsBlocksRun};
+use crate::protocol::{FsBlocksRun, FsChangeArgs, FsExtent, FsInode};
 use outboard_cluster::hub::PeerId;
 use outboard_offcode::Outcome;
 use outboard_offcode::executor::Request;

@@ -4,8 +4,8 @@
 use super::backend::FsBackend;
 use super::call::OwnWork;
 use crate::protocol::{
-    FsAnswer, FsInitArgs, FsInode, FsInodeArgs, FsLayout, FsNameArgs, FsOrphan, FsRenameArgs, FsTakeArgs,
-    FsBlocksRun, FsSweepArgs, HOLD,
+    FsAnswer, FsBlocksRun, FsInitArgs, FsInode, FsInodeArgs, FsLayout, FsNameArgs, FsOrphan,
+    FsRenameArgs, FsSweepArgs, FsTakeArgs, HOLD,
 };
 use outboard_active::Outcome;
 use outboard_offcode::executor::Request;
@@ -27,8 +27,7 @@ impl FsBackend {
 
     /// Makes a file system in an empty region.
     pub(super) fn make(&mut self, blocks: u64, flags: u64) {
-        let args =
-            FsInitArgs { blocks, flags, first: 10, uid: 0, gid: 0, mode: 0o1777, zero: 0 };
+        let args = FsInitArgs { blocks, flags, first: 10, uid: 0, gid: 0, mode: 0o1777, zero: 0 };
         self.execute_own("init", args.bytes(), OwnWork::Make);
     }
 

@@ -8,7 +8,7 @@
 //! Modules in reading order: `durable` (the store, by the region's commits), `pool` (reserved blocks),
 //! `plan` (what a change comes to), `io` (what threads do), `opens` (who has what open), `entries`
 //! (what may be executed), `call` (a request that is kept), `backend` (all of it), `reads`,
-//! `changes`, `housekeeping` (blocks, inodes that are gone), `start` (a store becomes a region),
+//! `changes`, `housekeeping` (blocks, inodes that are gone), `modules` (those that it is made of),
 //! `table` and `process` (the service's process).
 
 mod backend;
@@ -18,9 +18,14 @@ mod durable;
 mod entries;
 mod housekeeping;
 mod io;
+mod modules;
 mod opens;
 mod plan;
 mod pool;
+mod process;
 mod reads;
+mod table;
 
 pub use backend::{FsBackend, FsBackendOptions, FsCounters};
+pub use modules::fs_module;
+pub use process::{check_table, serve};

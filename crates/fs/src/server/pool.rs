@@ -154,7 +154,10 @@ mod tests {
         let mut pool = BlockPool::new(1 << 20);
         pool.give(vec![FsBlocksRun { start: 0, len: 2 }, FsBlocksRun { start: 8, len: 2 }]);
         let taken = pool.take(3);
-        assert_eq!(taken, Some(vec![FsBlocksRun { start: 8, len: 2 }, FsBlocksRun { start: 0, len: 1 }]));
+        assert_eq!(
+            taken,
+            Some(vec![FsBlocksRun { start: 8, len: 2 }, FsBlocksRun { start: 0, len: 1 }])
+        );
         assert_eq!(pool.take(2), None);
         pool.give(taken.unwrap_or_default());
         assert_eq!(pool.take(4).map(|runs| runs.len()), Some(3));
