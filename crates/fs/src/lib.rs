@@ -4,11 +4,13 @@
 //! It never serves a directory of the host.
 //!
 //! Modules in reading order: [`protocol`] (what both sides say), [`store`] (what outlives the
-//! service's machine), [`server`] (the service), [`client`] (the side that asks).
+//! service's machine), [`server`] (the service), [`client`] (the side that asks), [`mount`] (a file
+//! system on a directory).
 
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod mount;
 pub mod protocol;
 pub mod server;
 pub mod store;

@@ -1,0 +1,332 @@
+//! Open files: bytes that are read ahead, writes that are gathered and under way.
+//!
+//! Writes belong to the inode: whoever reads or asks through this mount sees them. What of them
+//! fails is told to the next writer, and to whoever flushes, syncs or closes.
+
+use super::ahead::AheadPlan;
+use super::gather::{GatheredWrite, WriteGather};
+use crate::client::{
+    ChangeWhat, FileBytes, FsCaller, FsClient, FsError, PendingChange, PendingRead, SyncWhen,
+    TRANSFER_MAX,
+};
+use crate::protocol::{FsAnswer, FsInode, FsRecord};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Writes of one inode under way, at most.
+const UNDER_WAY: usize = 4;
+/// The first read of a file that is opened for the first time brings so many bytes at most.
+pub(super) const FIRST_READ: u64 = 128 << 10;
+
+/// What this mount has to write to an inode.
+#[derive(Debug)]
+struct PendingWrites {
+    gather: WriteGather,
+    /// For whom what is gathered is written.
+    caller: FsCaller,
+    under_way: VecDeque<(Range<u64>, PendingChange)>,
+    /// Of a write that nobody has been told of.
+    error: Option<i32>,
+}
+
+/// An inode that somebody has open here.
+#[derive(Debug)]
+pub(super) struct OpenInode {
+    pub(super) inode: FsInode,
+    client: Arc<FsClient>,
+    writes: Mutex<PendingWrites>,
+    /// Grows with each change of the bytes: what was read ahead before is of no use.
+    changes: AtomicU64,
+}
+
+/// What became of writes, for the map of inodes.
+pub(super) type ChangedHere<'a> = &'a dyn Fn(FsInode, &FsRecord);
+
+impl OpenInode {
+    pub(super) fn new(client: Arc<FsClient>, inode: FsInode) -> Self {
+        let caller = FsCaller::default();
+        let (gather, under_way) = (WriteGather::new(TRANSFER_MAX), VecDeque::new());
+        let writes = Mutex::new(PendingWrites { gather, caller, under_way, error: None });
+        Self { inode, client, writes, changes: AtomicU64::new(0) }
+    }
+
+    fn writes(&self) -> MutexGuard<'_, PendingWrites> {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody else has changed the bytes.
+    pub(super) fn changed_elsewhere(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Writes bytes, soon.
+    pub(super) fn write_later(
+        &self,
+        caller: &FsCaller,
+        offset: u64,
+        bytes: &[u8],
+        changed: ChangedHere<'_>,
+    ) -> Result<(), FsError> {
+        let mut writes = self.writes();
+        self.told(&mut writes)?;
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        if writes.caller.who != caller.who {
+            let others = writes.gather.take().into_iter().collect();
+            self.send(&mut writes, others, changed)?;
+        }
+        writes.caller = *caller;
+        let due = writes.gather.add(offset, bytes);
+        self.send(&mut writes, due, changed)
+    }
+
+    /// Sends writes; waits for those under way that they touch, and for the oldest where there are
+    /// too many.
+    fn send(
+        &self,
+        writes: &mut PendingWrites,
+        due: Vec<GatheredWrite>,
+        changed: ChangedHere<'_>,
+    ) -> Result<(), FsError> {
+        for write in due {
+            let range = write.range();
+            let is_touched = |(other, _): &(Range<u64>, PendingChange)| {
+                other.start < range.end && range.start < other.end
+            };
+            while writes.under_way.len() >= UNDER_WAY || writes.under_way.iter().any(is_touched) {
+                self.end_oldest(writes, changed);
+            }
+            let what = ChangeWhat::Write(write.offset, &write.bytes);
+            let caller = writes.caller;
+            let begun = self.client.begin_change(&caller, self.inode, what, SyncWhen::Later)?;
+            writes.under_way.push_back((range, begun));
+        }
+        Ok(())
+    }
+
+    fn end_oldest(&self, writes: &mut PendingWrites, changed: ChangedHere<'_>) {
+        let Some((_, change)) = writes.under_way.pop_front() else { return };
+        match change.end(&writes.caller) {
+            Ok(answer) => changed(self.inode, &answer.record),
+            Err(error) => {
+                writes.error.get_or_insert(error.errno());
+            }
+        }
+    }
+
+    /// Says once what of earlier writes has failed.
+    fn told(&self, writes: &mut PendingWrites) -> Result<(), FsError> {
+        writes.error.take().map_or(Ok(()), |errno| Err(FsError::of(errno)))
+    }
+
+    /// Sends everything and waits for it; what has failed stays to be told. Whether there was
+    /// anything.
+    pub(super) fn settle(&self, caller: &FsCaller, changed: ChangedHere<'_>) -> bool {
+        let mut writes = self.writes();
+        if writes.gather.is_empty() && writes.under_way.is_empty() {
+            return false;
+        }
+        writes.caller.thread = caller.thread;
+        let due = writes.gather.take().into_iter().collect();
+        if let Err(error) = self.send(&mut writes, due, changed) {
+            writes.error.get_or_insert(error.errno());
+        }
+        while !writes.under_way.is_empty() {
+            self.end_oldest(&mut writes, changed);
+        }
+        true
+    }
+
+    /// As [`Self::settle`], and says what has failed.
+    pub(super) fn flush(&self, caller: &FsCaller, changed: ChangedHere<'_>) -> Result<(), FsError> {
+        self.settle(caller, changed);
+        self.told(&mut self.writes())
+    }
+
+    /// Changes bytes at once, after everything that was written before.
+    pub(super) fn change(
+        &self,
+        caller: &FsCaller,
+        what: ChangeWhat<'_>,
+        is_durable: SyncWhen,
+        changed: ChangedHere<'_>,
+    ) -> Result<FsAnswer, FsError> {
+        self.flush(caller, changed)?;
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        let answer = self.client.change(caller, self.inode, what, is_durable)?;
+        changed(self.inode, &answer.record);
+        Ok(answer)
+    }
+}
+
+/// Bytes that were asked for ahead of their reader.
+#[derive(Debug)]
+enum AheadBytes {
+    Pending(Box<PendingRead>),
+    Here(Vec<u8>),
+}
+
+#[derive(Debug)]
+struct AheadPiece {
+    range: Range<u64>,
+    bytes: AheadBytes,
+}
+
+#[derive(Debug, Default)]
+struct FileReader {
+    plan: AheadPlan,
+    pieces: VecDeque<AheadPiece>,
+    /// The changes of the inode that the pieces are behind.
+    changes: u64,
+    size: u64,
+}
+
+/// A file as a program has opened it.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    pub(super) open: Arc<OpenInode>,
+    /// The flags of open(2).
+    pub(super) flags: i32,
+    /// Whether bytes may be read before they are asked for, and written after.
+    pub(super) keeps_bytes: bool,
+    reader: Mutex<FileReader>,
+}
+
+impl OpenFile {
+    pub(super) fn new(open: Arc<OpenInode>, flags: i32, keeps_bytes: bool, size: u64) -> Self {
+        let changes = open.changes.load(Ordering::Acquire);
+        let reader = Mutex::new(FileReader { changes, size, ..FileReader::default() });
+        Self { open, flags, keeps_bytes, reader }
+    }
+
+    pub(super) fn is_append(&self) -> bool {
+        self.flags & libc::O_APPEND != 0
+    }
+
+    pub(super) fn sync_when(&self) -> SyncWhen {
+        match self.flags & (libc::O_SYNC | libc::O_DSYNC) {
+            0 => SyncWhen::Later,
+            _ => SyncWhen::AtOnce,
+        }
+    }
+
+    fn reader(&self) -> MutexGuard<'_, FileReader> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes from the file's beginning that came with its opening.
+    pub(super) fn has_first(&self, bytes: Vec<u8>) {
+        let mut reader = self.reader();
+        let range = 0..bytes.len() as u64;
+        reader.plan.has(range.end);
+        reader.pieces.push_back(AheadPiece { range, bytes: AheadBytes::Here(bytes) });
+    }
+
+    /// Reads; fewer bytes at the file's end only.
+    pub(super) fn read(
+        &self,
+        caller: &FsCaller,
+        offset: u64,
+        len: usize,
+        changed: ChangedHere<'_>,
+    ) -> Result<Vec<u8>, FsError> {
+        self.open.settle(caller, changed);
+        if !self.keeps_bytes {
+            return self.fetch(caller, offset, len).map(|read| read.bytes);
+        }
+        let range = offset..offset.saturating_add(len as u64);
+        let mut reader = self.reader();
+        let changes = self.open.changes.load(Ordering::Acquire);
+        if reader.changes != changes {
+            (reader.changes, reader.pieces) = (changes, VecDeque::new());
+        }
+        let size = reader.size;
+        let Some(ahead) = reader.plan.read(&range, size) else {
+            reader.pieces.clear();
+            drop(reader);
+            return self.fetch(caller, offset, len).map(|read| read.bytes);
+        };
+        for piece in ahead {
+            let len = usize::try_from(piece.end - piece.start).unwrap_or(TRANSFER_MAX);
+            let (client, inode) = (&self.open.client, self.open.inode);
+            let Ok(read) = client.begin_read(caller, inode, piece.start, len) else { break };
+            let bytes = AheadBytes::Pending(Box::new(read));
+            reader.pieces.push_back(AheadPiece { range: piece, bytes });
+        }
+        self.assemble(&mut reader, caller, &range)
+    }
+
+    /// The bytes of a range, from pieces as far as there are any.
+    fn assemble(
+        &self,
+        reader: &mut FileReader,
+        caller: &FsCaller,
+        range: &Range<u64>,
+    ) -> Result<Vec<u8>, FsError> {
+        let mut out = Vec::new();
+        let mut at = range.start;
+        while at < range.end && (out.is_empty() || at < reader.size) {
+            let found = reader.pieces.iter().position(|piece| piece.range.contains(&at));
+            let Some(found) = found else {
+                let len = usize::try_from(range.end - at).unwrap_or(TRANSFER_MAX);
+                // What begins later is fetched already.
+                let next = reader.pieces.iter().map(|piece| piece.range.start);
+                let next = next.filter(|start| *start > at).min().unwrap_or(u64::MAX);
+                let most = usize::try_from(next - at).unwrap_or(usize::MAX);
+                let read = self.fetch(caller, at, len.min(most))?;
+                reader.size = reader.size.max(read.answer.record.size);
+                let is_end = read.bytes.len() < len.min(most);
+                at += read.bytes.len() as u64;
+                out.extend(read.bytes);
+                if is_end {
+                    break;
+                }
+                continue;
+            };
+            let wanted = at..range.end;
+            let Some(bytes) =
+                reader.pieces.get_mut(found).map(|piece| piece.taken(caller, &wanted))
+            else {
+                break;
+            };
+            match bytes {
+                Ok(bytes) if bytes.is_empty() => {
+                    // The file has become shorter, or has grown since: ask.
+                    reader.pieces.remove(found);
+                }
+                Ok(bytes) => {
+                    at += bytes.len() as u64;
+                    out.extend(bytes);
+                }
+                Err(error) => {
+                    reader.pieces.remove(found);
+                    return Err(error);
+                }
+            }
+        }
+        reader.pieces.retain(|piece| piece.range.end > range.start);
+        Ok(out)
+    }
+
+    fn fetch(&self, caller: &FsCaller, offset: u64, len: usize) -> Result<FileBytes, FsError> {
+        self.open.client.read(caller, self.open.inode, offset, len)
+    }
+}
+
+impl AheadPiece {
+    /// What it has of a range that begins in it.
+    fn taken(&mut self, caller: &FsCaller, wanted: &Range<u64>) -> Result<Vec<u8>, FsError> {
+        if let AheadBytes::Pending(_) = self.bytes {
+            let pending = std::mem::replace(&mut self.bytes, AheadBytes::Here(Vec::new()));
+            if let AheadBytes::Pending(read) = pending {
+                self.bytes = AheadBytes::Here(read.end(caller)?.bytes);
+            }
+        }
+        let AheadBytes::Here(bytes) = &self.bytes else { return Ok(Vec::new()) };
+        let from = usize::try_from(wanted.start - self.range.start).unwrap_or(usize::MAX);
+        let len = usize::try_from(wanted.end - wanted.start).unwrap_or(usize::MAX);
+        let behind = bytes.get(from..).unwrap_or_default();
+        Ok(behind[..len.min(behind.len())].to_vec())
+    }
+}

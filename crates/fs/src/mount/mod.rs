@@ -1,0 +1,83 @@
+//! A file system on a directory of this machine, through FUSE.
+//!
+//! The kernel checks rights first (default_permissions), the service again. What the service says is
+//! not trusted: names, kinds and lengths that cannot be are errors, and by default neither
+//! set-user-id programs nor devices count.
+//!
+//! Names and attributes are kept for a second. A file's bytes are kept by the kernel for as long as
+//! the file is the same each time it is opened (close-to-open); small writes are gathered and sent
+//! when a file is closed, synced, read or asked about here, or when they are many. A process that is
+//! killed waits for no service: its requests are given up within a second.
+//!
+//! Modules in reading order: `options`, `inodes` (the kernel's numbers), `attributes`, `gather` and
+//! `ahead` (small writes and sequential reads), `files` (open files), `tree` (what requests do),
+//! `lists` (directories), `serve` (the kernel's requests), `notices`, `attach` (mounting).
+
+mod ahead;
+mod attach;
+mod attributes;
+mod files;
+mod gather;
+mod inodes;
+mod lists;
+mod notices;
+mod options;
+mod serve;
+mod tree;
+
+pub use attach::{FsMountError, unmount_at};
+pub use options::{FsCacheMode, FsMountOptions, FsOptionError};
+
+use crate::client::FsClient;
+use attach::{Attached, attach};
+use fuser::{Session, SessionUnmounter};
+use serve::FsHandlers;
+use std::path::Path;
+use std::sync::Arc;
+use tree::MountedTree;
+
+/// A file system that is mounted, and served once [`serve`](Self::serve) is called.
+pub struct FsMount {
+    session: Session<FsHandlers>,
+    unmounter: Option<SessionUnmounter>,
+    tree: Arc<MountedTree>,
+}
+
+impl std::fmt::Debug for FsMount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FsMount").finish_non_exhaustive()
+    }
+}
+
+impl FsMount {
+    /// Mounts a file system on a directory; `source` is what the machine's table of mounts says of
+    /// where it comes from.
+    ///
+    /// # Errors
+    /// [`FsMountError`].
+    pub fn mount(
+        client: Arc<FsClient>,
+        directory: &Path,
+        source: &str,
+        options: &FsMountOptions,
+    ) -> Result<Self, FsMountError> {
+        let tree = Arc::new(MountedTree::new(client, *options));
+        let handlers = || FsHandlers(Arc::clone(&tree));
+        let Attached { session, unmounter } = attach(directory, source, options, handlers)?;
+        tree.handle_notices(session.notifier()).map_err(FsMountError::Session)?;
+        Ok(Self { session, unmounter, tree })
+    }
+
+    /// Serves the kernel's requests until the file system is unmounted.
+    ///
+    /// # Errors
+    /// [`FsMountError::Session`].
+    pub fn serve(self) -> Result<(), FsMountError> {
+        let Self { session, unmounter, tree } = self;
+        let served = session.run();
+        // It is unmounted by now; dropping this would do it again.
+        drop(unmounter);
+        tree.client.end();
+        served.map_err(FsMountError::Session)
+    }
+}

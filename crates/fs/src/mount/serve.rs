@@ -1,0 +1,605 @@
+//! The kernel's FUSE requests, each answered by what [`MountedTree`] does.
+
+use super::attributes::{kind, new_time};
+use super::lists::{ListOf, ListTaken};
+use super::tree::{MountedTree, OpenedFile, RemoveWhat, ShownInode, caller_of};
+use crate::client::{FsCaller, FsClient, FsError, NewInode, NewTimes};
+use crate::protocol::{BLOCK_LEN, FsInode, NAME_MAX, SEEK_DATA, SEEK_HOLE};
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
+    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// Bytes of one write, at most.
+const WRITE_MAX: u32 = 1 << 20;
+/// Requests of the kernel's own read-ahead under way.
+const BACKGROUND_MAX: u16 = 64;
+/// What every mount can do with a kernel that can.
+const WANTED: InitFlags = InitFlags::FUSE_PARALLEL_DIROPS
+    .union(InitFlags::FUSE_CACHE_SYMLINKS)
+    .union(InitFlags::FUSE_DO_READDIRPLUS)
+    .union(InitFlags::FUSE_READDIRPLUS_AUTO)
+    .union(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP)
+    // The service takes set-user-id off what is written: the kernel asks for no capability of a
+    // file before each write then.
+    .union(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
+
+/// The handlers that `fuser` calls.
+pub(super) struct FsHandlers(pub(super) Arc<MountedTree>);
+
+fn errno(error: &FsError) -> Errno {
+    match error {
+        FsError::Failed { .. } | FsError::Interrupted => {}
+        other => tracing::warn!(error = %other, "a request of the file system has failed"),
+    }
+    Errno::from_i32(error.errno())
+}
+
+fn reply_empty(reply: ReplyEmpty, done: Result<(), FsError>) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+fn reply_xattr(reply: ReplyXattr, size: u32, bytes: Result<Vec<u8>, FsError>) {
+    match bytes {
+        Err(error) => reply.error(errno(&error)),
+        Ok(bytes) if size == 0 => reply.size(u32::try_from(bytes.len()).unwrap_or(u32::MAX)),
+        Ok(bytes) if bytes.len() as u64 > u64::from(size) => reply.error(Errno::ERANGE),
+        Ok(bytes) => reply.data(&bytes),
+    }
+}
+
+impl FsHandlers {
+    fn client(&self) -> &FsClient {
+        &self.0.client
+    }
+
+    fn keep_time(&self) -> Duration {
+        self.0.options.keep_time()
+    }
+
+    fn reply_entry(&self, reply: ReplyEntry, shown: Result<ShownInode, FsError>) {
+        match shown {
+            Ok(ShownInode { attr, generation }) => {
+                reply.entry(&self.keep_time(), &attr, Generation(generation));
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn reply_attr(&self, reply: ReplyAttr, shown: Result<ShownInode, FsError>) {
+        match shown {
+            Ok(shown) => reply.attr(&self.keep_time(), &shown.attr),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn list_of(&self, caller: FsCaller, node: u64, dir: FsInode) -> ListOf<'_> {
+        let (changes, keep) = (self.0.inodes().changes(node), self.keep_time());
+        ListOf { client: self.client(), caller, dir, changes, keep }
+    }
+
+    /// The number that listings show of the directory above one.
+    fn above(&self, caller: &FsCaller, node: u64, dir: FsInode) -> Result<u64, FsError> {
+        let parent = self.client().get(caller, dir)?.record.parent;
+        let root = self.client().root();
+        let is_root = parent == 0 || parent == root.number || node == INodeNo::ROOT.0;
+        Ok(if is_root { INodeNo::ROOT.0 } else { parent })
+    }
+
+    fn list(
+        &self,
+        request: &Request,
+        (node, handle): (u64, u64),
+        offset: u64,
+        reply: &mut ReplyDirectory,
+    ) -> Result<(), FsError> {
+        let caller = caller_of(request);
+        let (dir, opened) = (self.0.inode(node)?, self.0.directory(handle)?);
+        if offset == 0 && reply.add(INodeNo(node), 1, FileType::Directory, ".") {
+            return Ok(());
+        }
+        if offset <= 1 {
+            let above = INodeNo(self.above(&caller, node, dir)?);
+            if reply.add(above, 2, FileType::Directory, "..") {
+                return Ok(());
+            }
+        }
+        opened.names(&self.list_of(caller, node, dir), offset, |name, next| {
+            let kind = kind(&name.head.record).ok_or(FsError::Answer { entry: "list" })?;
+            let number = INodeNo(self.0.inodes().shown(name.head.inode));
+            let is_full = reply.add(number, next, kind, OsStr::from_bytes(&name.name));
+            Ok(if is_full { ListTaken::Full } else { ListTaken::Yes })
+        })
+    }
+
+    fn list_plus(
+        &self,
+        request: &Request,
+        (node, handle): (u64, u64),
+        offset: u64,
+        reply: &mut ReplyDirectoryPlus,
+    ) -> Result<(), FsError> {
+        let caller = caller_of(request);
+        let (dir, opened) = (self.0.inode(node)?, self.0.directory(handle)?);
+        let keep = self.keep_time();
+        for (at, name) in [(0, "."), (1, "..")] {
+            let number = match at {
+                _ if offset > at => continue,
+                0 => node,
+                _ => self.above(&caller, node, dir)?,
+            };
+            // The kernel takes no look-up from these two.
+            let attr = dot(number);
+            if reply.add(attr.ino, at + 1, name, &Duration::ZERO, &attr, Generation(0)) {
+                return Ok(());
+            }
+        }
+        opened.names(&self.list_of(caller, node, dir), offset, |name, next| {
+            let answer =
+                crate::protocol::FsAnswer { inode: name.head.inode, record: name.head.record };
+            let ShownInode { attr, generation } = self.0.tell(&answer)?;
+            let text = OsStr::from_bytes(&name.name);
+            if reply.add(attr.ino, next, text, &keep, &attr, Generation(generation)) {
+                self.0.inodes().forget(attr.ino.0, 1);
+                return Ok(ListTaken::Full);
+            }
+            Ok(ListTaken::Yes)
+        })
+    }
+}
+
+/// Attributes of `.` and `..` in listings: only the kind counts.
+fn dot(number: u64) -> FileAttr {
+    let zero = SystemTime::UNIX_EPOCH;
+    FileAttr {
+        ino: INodeNo(number),
+        size: 0,
+        blocks: 0,
+        atime: zero,
+        mtime: zero,
+        ctime: zero,
+        crtime: zero,
+        kind: FileType::Directory,
+        perm: 0o755,
+        nlink: 2,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
+fn open_flags(opened: &OpenedFile) -> FopenFlags {
+    match (opened.is_direct, opened.keeps) {
+        (true, _) => FopenFlags::FOPEN_DIRECT_IO,
+        (false, true) => FopenFlags::FOPEN_KEEP_CACHE,
+        (false, false) => FopenFlags::empty(),
+    }
+}
+
+impl Filesystem for FsHandlers {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        // A kernel that lacks some of them sends more requests; it has said what it takes.
+        let _ = config.add_capabilities(WANTED & config.capabilities());
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        let _ = config.set_max_write(WRITE_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.0.look_up(&caller_of(request), parent.0, name.as_bytes());
+        self.reply_entry(reply, found);
+    }
+
+    fn forget(&self, _: &Request, node: INodeNo, times: u64) {
+        self.0.inodes().forget(node.0, times);
+    }
+
+    fn getattr(&self, request: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.reply_attr(reply, self.0.attributes(&caller_of(request), node.0));
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let (atime, mtime) = (atime.map(new_time), mtime.map(new_time));
+        let new = NewTimes { mode: mode.map(|mode| mode & 0o7777), uid, gid, atime, mtime };
+        let set = self.0.set_attributes(&caller_of(request), node.0, size, &new);
+        self.reply_attr(reply, set);
+    }
+
+    fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
+        let caller = caller_of(request);
+        let target = self.0.inode(node.0).and_then(|inode| self.client().target(&caller, inode));
+        match target {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let new = NewInode { mode, rdev: rdev.into(), target: b"" };
+        let made = self.0.make(&caller_of(request), parent.0, name.as_bytes(), &new);
+        self.reply_entry(reply, made);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let mode = libc::S_IFDIR | (mode & 0o7777);
+        let new = NewInode { mode, ..NewInode::default() };
+        let made = self.0.make(&caller_of(request), parent.0, name.as_bytes(), &new);
+        self.reply_entry(reply, made);
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let target = target.as_os_str().as_bytes();
+        let new = NewInode { mode: libc::S_IFLNK | 0o777, rdev: 0, target };
+        let made = self.0.make(&caller_of(request), parent.0, name.as_bytes(), &new);
+        self.reply_entry(reply, made);
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (caller, name) = (caller_of(request), name.as_bytes());
+        reply_empty(reply, self.0.remove(&caller, parent.0, name, RemoveWhat::Name));
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (caller, name) = (caller_of(request), name.as_bytes());
+        reply_empty(reply, self.0.remove(&caller, parent.0, name, RemoveWhat::Directory));
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (from, to) = ((parent.0, name.as_bytes()), (new_parent.0, new_name.as_bytes()));
+        let renamed = self.0.rename(&caller_of(request), from, to, flags.bits());
+        reply_empty(reply, renamed);
+    }
+
+    fn link(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        parent: INodeNo,
+        name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let linked = self.0.link(&caller_of(request), node.0, parent.0, name.as_bytes());
+        self.reply_entry(reply, linked);
+    }
+
+    fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        match self.0.open(&caller_of(request), node.0, flags.0) {
+            Ok(opened) => reply.opened(FileHandle(opened.handle), open_flags(&opened)),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let place = (parent.0, name.as_bytes());
+        match self.0.create(&caller_of(request), place, mode, flags) {
+            Ok((ShownInode { attr, generation }, opened)) => {
+                let (handle, flags) = (FileHandle(opened.handle), open_flags(&opened));
+                reply.created(&self.keep_time(), &attr, Generation(generation), handle, flags);
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match self.0.read(&caller_of(request), handle.0, offset, size as usize) {
+            Ok(bytes) => reply.data(&bytes),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match self.0.write(&caller_of(request), handle.0, offset, data) {
+            Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(WRITE_MAX)),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn flush(
+        &self,
+        request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        _owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(reply, self.0.flush(&caller_of(request), handle.0).map(drop));
+    }
+
+    fn release(
+        &self,
+        request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.0.close(&caller_of(request), handle.0);
+        reply.ok();
+    }
+
+    fn fsync(
+        &self,
+        request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        let caller = caller_of(request);
+        let flushed = self.0.flush(&caller, handle.0);
+        reply_empty(reply, flushed.and_then(|inode| self.client().sync(&caller, inode)));
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(self.0.open_directory()), FopenFlags::empty());
+    }
+
+    fn readdir(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        match self.list(request, (node.0, handle.0), offset, &mut reply) {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        match self.list_plus(request, (node.0, handle.0), offset, &mut reply) {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn releasedir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.0.close_directory(handle.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        let caller = caller_of(request);
+        let inode = self.0.inode(node.0);
+        reply_empty(reply, inode.and_then(|inode| self.client().sync(&caller, inode)));
+    }
+
+    fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {
+        match self.client().stats(&caller_of(request)) {
+            Ok(stats) => {
+                let (block, name) = (4096, u32::try_from(NAME_MAX).unwrap_or(255));
+                debug_assert_eq!(u64::from(block), BLOCK_LEN);
+                let (all, free) = (stats.blocks, stats.blocks_free);
+                let inodes = stats.inodes.saturating_add(stats.inodes_free);
+                reply.statfs(all, free, free, inodes, stats.inodes_free, block, name, block);
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let caller = caller_of(request);
+        let pair = (name.as_bytes(), value);
+        let flags = u32::try_from(flags).unwrap_or_default();
+        let set = |inode| self.client().set_xattr(&caller, inode, pair, flags);
+        reply_empty(reply, self.0.inode(node.0).and_then(set));
+    }
+
+    fn getxattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        let caller = caller_of(request);
+        // There are no access control lists: programs that copy files ask for them each time.
+        if name.as_bytes().starts_with(b"system.") {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        let value = |inode| self.client().xattr(&caller, inode, name.as_bytes());
+        reply_xattr(reply, size, self.0.inode(node.0).and_then(value));
+    }
+
+    fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        let caller = caller_of(request);
+        let names = |inode| self.client().xattr_names(&caller, inode);
+        reply_xattr(reply, size, self.0.inode(node.0).and_then(names));
+    }
+
+    fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let caller = caller_of(request);
+        let remove = |inode| self.client().remove_xattr(&caller, inode, name.as_bytes());
+        reply_empty(reply, self.0.inode(node.0).and_then(remove));
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let caller = caller_of(request);
+        reply_empty(reply, self.0.allocate(&caller, handle.0, (offset, length), mode));
+    }
+
+    fn lseek(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        _handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let caller = caller_of(request);
+        let which = match whence {
+            libc::SEEK_DATA => SEEK_DATA,
+            libc::SEEK_HOLE => SEEK_HOLE,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let Ok(from) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        let found = self.0.inode(node.0).and_then(|inode| {
+            self.0.settle(&caller, inode);
+            self.client().seek(&caller, inode, from, which)
+        });
+        match found.map(i64::try_from) {
+            Ok(Ok(place)) => reply.offset(place),
+            Ok(Err(_)) => reply.error(Errno::EIO),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        _from: INodeNo,
+        from_handle: FileHandle,
+        from_at: u64,
+        _to: INodeNo,
+        to_handle: FileHandle,
+        to_at: u64,
+        len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        // The answer has 32 bits.
+        let len = len.min(u64::from(u32::MAX) / BLOCK_LEN * BLOCK_LEN);
+        let (from, to) = ((from_handle.0, from_at), (to_handle.0, to_at));
+        match self.0.share(&caller_of(request), from, to, len) {
+            Ok(shared) => reply.written(u32::try_from(shared).unwrap_or(u32::MAX)),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+}

@@ -1,0 +1,492 @@
+//! What the kernel's requests do: its numbers become inodes, answers become attributes, open files
+//! are found.
+
+use super::attributes::attributes;
+use super::files::{FIRST_READ, OpenFile, OpenInode};
+use super::inodes::InodeMap;
+use super::lists::OpenDirectory;
+use super::notices::handle_notices;
+use super::options::FsMountOptions;
+use crate::client::{ChangeWhat, FsCaller, FsClient, FsError, NewInode, NewTimes, SyncWhen};
+use crate::protocol::{BLOCK_LEN, FsAnswer, FsInode, FsNote, FsRecord, FsShareArgs, FsWho};
+use fuser::{FileAttr, Notifier, Request};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// An inode that is in use here, and how many have it open.
+#[derive(Debug)]
+struct UsedInode {
+    open: Arc<OpenInode>,
+    users: usize,
+}
+
+/// What programs have open, by numbers that the kernel gives back.
+#[derive(Debug, Default)]
+struct OpenTable {
+    inodes: HashMap<FsInode, UsedInode>,
+    files: HashMap<u64, Arc<OpenFile>>,
+    directories: HashMap<u64, Arc<OpenDirectory>>,
+    next: u64,
+}
+
+/// An answer for the kernel: attributes, and which use of the number it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShownInode {
+    pub(super) attr: FileAttr,
+    pub(super) generation: u64,
+}
+
+/// An opened file, and whether the kernel's bytes of it are good.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenedFile {
+    pub(super) handle: u64,
+    pub(super) keeps: bool,
+    pub(super) is_direct: bool,
+}
+
+/// See this file's first lines.
+#[derive(Debug)]
+pub(super) struct MountedTree {
+    pub(super) client: Arc<FsClient>,
+    pub(super) options: FsMountOptions,
+    inodes: Arc<Mutex<InodeMap>>,
+    table: Mutex<OpenTable>,
+}
+
+/// Who has sent a request.
+pub(super) fn caller_of(request: &Request) -> FsCaller {
+    let who = FsWho { uid: request.uid(), gid: request.gid(), ..FsWho::default() };
+    FsCaller { who, thread: request.pid() }
+}
+
+impl MountedTree {
+    pub(super) fn new(client: Arc<FsClient>, options: FsMountOptions) -> Self {
+        let inodes = Arc::new(Mutex::new(InodeMap::new(client.root())));
+        Self { client, options, inodes, table: Mutex::default() }
+    }
+
+    /// Has notices of the service invalidate what the kernel keeps.
+    pub(super) fn handle_notices(self: &Arc<Self>, kernel: Notifier) -> std::io::Result<()> {
+        let weak = Arc::downgrade(self);
+        let tell = move |inode| {
+            if let Some(tree) = weak.upgrade()
+                && let Some(open) = tree.in_use(inode)
+            {
+                open.changed_elsewhere();
+            }
+        };
+        handle_notices(&self.client, Arc::clone(&self.inodes), kernel, Box::new(tell))
+    }
+
+    pub(super) fn inodes(&self) -> MutexGuard<'_, InodeMap> {
+        self.inodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn table(&self) -> MutexGuard<'_, OpenTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The inode that the kernel names.
+    pub(super) fn inode(&self, node: u64) -> Result<FsInode, FsError> {
+        self.inodes().inode(node).ok_or_else(|| FsError::of(libc::ESTALE))
+    }
+
+    /// An answer as the kernel is told of it once more.
+    pub(super) fn tell(&self, answer: &FsAnswer) -> Result<ShownInode, FsError> {
+        // No number is a node before it is known that the answer can be shown.
+        self.shown(0, answer)?;
+        let node = self.inodes().tell(answer.inode);
+        self.shown(node, answer)
+    }
+
+    /// An answer as the kernel sees it under a number that it knows.
+    pub(super) fn shown(&self, node: u64, answer: &FsAnswer) -> Result<ShownInode, FsError> {
+        let attr = attributes(node, &answer.record).filter(|_| answer.inode.number != 0);
+        let attr = attr.ok_or(FsError::Answer { entry: "attributes" })?;
+        Ok(ShownInode { attr, generation: answer.inode.generation })
+    }
+
+    /// A record has changed by what was asked here.
+    fn changed(&self, inode: FsInode, record: &FsRecord) {
+        self.inodes().changed_here(inode, record);
+    }
+
+    /// What is open of an inode.
+    fn in_use(&self, inode: FsInode) -> Option<Arc<OpenInode>> {
+        self.table().inodes.get(&inode).map(|used| Arc::clone(&used.open))
+    }
+
+    /// Sends what was written to an inode here, so that others and the service see it.
+    pub(super) fn settle(&self, caller: &FsCaller, inode: FsInode) {
+        if let Some(open) = self.in_use(inode) {
+            open.settle(caller, &|inode, record| self.changed(inode, record));
+        }
+    }
+
+    pub(super) fn look_up(
+        &self,
+        caller: &FsCaller,
+        parent: u64,
+        name: &[u8],
+    ) -> Result<ShownInode, FsError> {
+        let dir = self.inode(parent)?;
+        let answer = self.client.find(caller, dir, name)?;
+        self.up_to_date(caller, answer).and_then(|answer| self.tell(&answer))
+    }
+
+    /// An answer that knows of what was written here.
+    fn up_to_date(&self, caller: &FsCaller, answer: FsAnswer) -> Result<FsAnswer, FsError> {
+        let Some(open) = self.in_use(answer.inode) else { return Ok(answer) };
+        match open.settle(caller, &|inode, record| self.changed(inode, record)) {
+            true => self.client.get(caller, answer.inode),
+            false => Ok(answer),
+        }
+    }
+
+    pub(super) fn attributes(&self, caller: &FsCaller, node: u64) -> Result<ShownInode, FsError> {
+        let inode = self.inode(node)?;
+        self.settle(caller, inode);
+        let answer = self.client.get(caller, inode)?;
+        self.shown(node, &answer)
+    }
+
+    pub(super) fn set_attributes(
+        &self,
+        caller: &FsCaller,
+        node: u64,
+        size: Option<u64>,
+        new: &NewTimes,
+    ) -> Result<ShownInode, FsError> {
+        let inode = self.inode(node)?;
+        let mut answer = None;
+        if let Some(size) = size {
+            answer = Some(self.change(caller, inode, ChangeWhat::Resize(size), SyncWhen::Later)?);
+        } else {
+            self.settle(caller, inode);
+        }
+        if *new != NewTimes::default() || answer.is_none() {
+            let set = self.client.set(caller, inode, new)?;
+            self.changed(inode, &set.record);
+            answer = Some(set);
+        }
+        let answer = answer.ok_or_else(|| FsError::of(libc::EIO))?;
+        self.shown(node, &answer)
+    }
+
+    /// Changes bytes at once, after what was written here.
+    pub(super) fn change(
+        &self,
+        caller: &FsCaller,
+        inode: FsInode,
+        what: ChangeWhat<'_>,
+        is_durable: SyncWhen,
+    ) -> Result<FsAnswer, FsError> {
+        let changed = |inode, record: &FsRecord| self.changed(inode, record);
+        match self.in_use(inode) {
+            Some(open) => open.change(caller, what, is_durable, &changed),
+            None => {
+                let answer = self.client.change(caller, inode, what, is_durable)?;
+                changed(inode, &answer.record);
+                Ok(answer)
+            }
+        }
+    }
+
+    pub(super) fn make(
+        &self,
+        caller: &FsCaller,
+        parent: u64,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<ShownInode, FsError> {
+        let dir = self.inode(parent)?;
+        let made = self.client.make(caller, dir, name, new);
+        self.inodes().names_changed(dir);
+        self.tell(&made?)
+    }
+
+    pub(super) fn remove(
+        &self,
+        caller: &FsCaller,
+        parent: u64,
+        name: &[u8],
+        what: RemoveWhat,
+    ) -> Result<(), FsError> {
+        let dir = self.inode(parent)?;
+        let removed = match what {
+            RemoveWhat::Name => self.client.unlink(caller, dir, name),
+            RemoveWhat::Directory => self.client.rmdir(caller, dir, name),
+        };
+        self.inodes().names_changed(dir);
+        removed.map(drop)
+    }
+
+    pub(super) fn link(
+        &self,
+        caller: &FsCaller,
+        node: u64,
+        parent: u64,
+        name: &[u8],
+    ) -> Result<ShownInode, FsError> {
+        let (inode, dir) = (self.inode(node)?, self.inode(parent)?);
+        self.settle(caller, inode);
+        let linked = self.client.link(caller, inode, dir, name);
+        self.inodes().names_changed(dir);
+        let linked = linked?;
+        self.changed(inode, &linked.record);
+        self.tell(&linked)
+    }
+
+    pub(super) fn rename(
+        &self,
+        caller: &FsCaller,
+        (from, from_name): (u64, &[u8]),
+        (to, to_name): (u64, &[u8]),
+        flags: u32,
+    ) -> Result<(), FsError> {
+        let (from, to) = (self.inode(from)?, self.inode(to)?);
+        let renamed = self.client.rename(caller, (from, from_name), (to, to_name), flags);
+        let mut inodes = self.inodes();
+        inodes.names_changed(from);
+        inodes.names_changed(to);
+        renamed.map(drop)
+    }
+
+    /// Makes a file and opens it.
+    pub(super) fn create(
+        &self,
+        caller: &FsCaller,
+        (parent, name): (u64, &[u8]),
+        mode: u32,
+        flags: i32,
+    ) -> Result<(ShownInode, OpenedFile), FsError> {
+        let dir = self.inode(parent)?;
+        let mode = libc::S_IFREG | (mode & 0o7777);
+        let made = self.client.make(caller, dir, name, &NewInode { mode, ..NewInode::default() });
+        self.inodes().names_changed(dir);
+        let answer = match made {
+            // Somebody has made it since the kernel looked.
+            Err(FsError::Failed { errno: libc::EEXIST, .. }) if flags & libc::O_EXCL == 0 => {
+                self.client.find(caller, dir, name)?
+            }
+            made => made?,
+        };
+        if answer.record.mode & libc::S_IFMT != libc::S_IFREG {
+            return Err(FsError::of(libc::EEXIST));
+        }
+        let shown = self.tell(&answer)?;
+        let opened = self.opened(shown.attr.ino.0, &answer, flags, None);
+        Ok((shown, opened))
+    }
+
+    /// Opens a file: what was closed before by anybody is seen.
+    pub(super) fn open(
+        &self,
+        caller: &FsCaller,
+        node: u64,
+        flags: i32,
+    ) -> Result<OpenedFile, FsError> {
+        let inode = self.inode(node)?;
+        self.settle(caller, inode);
+        let is_cold = self.options.keeps_bytes()
+            && flags & libc::O_ACCMODE == libc::O_RDONLY
+            && !self.inodes().has_kept(node);
+        if !is_cold {
+            let answer = self.client.get(caller, inode)?;
+            return Ok(self.opened(node, &answer, flags, None));
+        }
+        let len = usize::try_from(FIRST_READ).unwrap_or(usize::MAX);
+        let read = self.client.read(caller, inode, 0, len)?;
+        Ok(self.opened(node, &read.answer, flags, Some(read.bytes)))
+    }
+
+    fn opened(
+        &self,
+        node: u64,
+        answer: &FsAnswer,
+        flags: i32,
+        first: Option<Vec<u8>>,
+    ) -> OpenedFile {
+        let keeps = self.inodes().keeps(node, &answer.record);
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        // The kernel would put appended bytes where it believes the end to be.
+        let is_append = writes && flags & libc::O_APPEND != 0;
+        let keeps_bytes = self.options.keeps_bytes() && flags & libc::O_DIRECT == 0;
+        let is_direct = is_append || !keeps_bytes;
+        let mut table = self.table();
+        let used = table.inodes.entry(answer.inode).or_insert_with(|| {
+            let open = Arc::new(OpenInode::new(Arc::clone(&self.client), answer.inode));
+            UsedInode { open, users: 0 }
+        });
+        used.users += 1;
+        let is_first = used.users == 1;
+        let open = Arc::clone(&used.open);
+        let file = OpenFile::new(open, flags, keeps_bytes, answer.record.size);
+        first.into_iter().for_each(|bytes| file.has_first(bytes));
+        table.next += 1;
+        let handle = table.next;
+        table.files.insert(handle, Arc::new(file));
+        drop(table);
+        if is_first {
+            self.client.note(&FsNote::Opened { inode: answer.inode });
+        }
+        OpenedFile { handle, keeps, is_direct }
+    }
+
+    pub(super) fn file(&self, handle: u64) -> Result<Arc<OpenFile>, FsError> {
+        let file = self.table().files.get(&handle).map(Arc::clone);
+        file.ok_or_else(|| FsError::of(libc::EBADF))
+    }
+
+    /// Nobody has this opening of a file any more.
+    pub(super) fn close(&self, caller: &FsCaller, handle: u64) {
+        let Some(file) = self.table().files.remove(&handle) else { return };
+        let inode = file.open.inode;
+        // Before anybody can open it anew; what fails was told by flush, or has nobody to tell.
+        file.open.settle(caller, &|inode, record| self.changed(inode, record));
+        let mut table = self.table();
+        let Some(used) = table.inodes.get_mut(&inode) else { return };
+        used.users -= 1;
+        if used.users == 0 {
+            table.inodes.remove(&inode);
+            drop(table);
+            self.client.note(&FsNote::Closed { inode });
+        }
+    }
+
+    pub(super) fn read(
+        &self,
+        caller: &FsCaller,
+        handle: u64,
+        offset: u64,
+        len: usize,
+    ) -> Result<Vec<u8>, FsError> {
+        let file = self.file(handle)?;
+        file.read(caller, offset, len, &|inode, record| self.changed(inode, record))
+    }
+
+    pub(super) fn write(
+        &self,
+        caller: &FsCaller,
+        handle: u64,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), FsError> {
+        let file = self.file(handle)?;
+        let changed = |inode, record: &FsRecord| self.changed(inode, record);
+        let is_durable = file.sync_when();
+        if file.is_append() {
+            let appended =
+                file.open.change(caller, ChangeWhat::Append(bytes), is_durable, &changed);
+            return appended.map(drop);
+        }
+        match file.keeps_bytes && is_durable == SyncWhen::Later {
+            true => file.open.write_later(caller, offset, bytes, &changed),
+            false => {
+                let what = ChangeWhat::Write(offset, bytes);
+                file.open.change(caller, what, is_durable, &changed).map(drop)
+            }
+        }
+    }
+
+    pub(super) fn flush(&self, caller: &FsCaller, handle: u64) -> Result<FsInode, FsError> {
+        let file = self.file(handle)?;
+        file.open.flush(caller, &|inode, record| self.changed(inode, record))?;
+        Ok(file.open.inode)
+    }
+
+    pub(super) fn allocate(
+        &self,
+        caller: &FsCaller,
+        handle: u64,
+        (offset, len): (u64, u64),
+        mode: i32,
+    ) -> Result<(), FsError> {
+        let file = self.file(handle)?;
+        let (keep, punch, zero) =
+            (libc::FALLOC_FL_KEEP_SIZE, libc::FALLOC_FL_PUNCH_HOLE, libc::FALLOC_FL_ZERO_RANGE);
+        let end = offset.checked_add(len).ok_or_else(|| FsError::of(libc::EFBIG))?;
+        if mode & !(keep | punch | zero) != 0 {
+            return Err(FsError::of(libc::EOPNOTSUPP));
+        }
+        let changed = |inode, record: &FsRecord| self.changed(inode, record);
+        let change = |what| file.open.change(caller, what, file.sync_when(), &changed).map(drop);
+        if mode & (punch | zero) != 0 {
+            change(ChangeWhat::Punch { offset, len })?;
+        }
+        match mode & (keep | punch) {
+            0 => change(ChangeWhat::Write(end, b"")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has a file another one's blocks, as far as whole blocks go; how many bytes.
+    pub(super) fn share(
+        &self,
+        caller: &FsCaller,
+        (from, from_at): (u64, u64),
+        (to, to_at): (u64, u64),
+        len: u64,
+    ) -> Result<u64, FsError> {
+        let (from, to) = (self.file(from)?, self.file(to)?);
+        let no = || FsError::of(libc::EOPNOTSUPP);
+        let is_aligned = from_at % BLOCK_LEN == 0 && to_at % BLOCK_LEN == 0;
+        if !is_aligned || len < BLOCK_LEN || from.open.inode == to.open.inode {
+            return Err(no());
+        }
+        self.settle(caller, from.open.inode);
+        let changed = |inode, record: &FsRecord| self.changed(inode, record);
+        to.open.flush(caller, &changed)?;
+        let size = self.client.get(caller, from.open.inode)?.record.size;
+        let whole = len.min(size.saturating_sub(from_at)) / BLOCK_LEN;
+        if whole == 0 {
+            return Err(no());
+        }
+        let share = FsShareArgs {
+            who: caller.who,
+            from: from.open.inode,
+            to: to.open.inode,
+            from_block: from_at / BLOCK_LEN,
+            to_block: to_at / BLOCK_LEN,
+            len: whole,
+        };
+        to.open.changed_elsewhere();
+        let answer = match self.client.share(caller, &share) {
+            // The bytes can be copied.
+            Err(FsError::Failed { errno: libc::E2BIG | libc::EMLINK, .. }) => return Err(no()),
+            shared => shared?,
+        };
+        changed(to.open.inode, &answer.record);
+        let end = to_at + whole * BLOCK_LEN;
+        if answer.record.size < end {
+            to.open.change(caller, ChangeWhat::Write(end, b""), to.sync_when(), &changed)?;
+        }
+        Ok(whole * BLOCK_LEN)
+    }
+
+    pub(super) fn open_directory(&self) -> u64 {
+        let mut table = self.table();
+        table.next += 1;
+        let handle = table.next;
+        table.directories.insert(handle, Arc::default());
+        handle
+    }
+
+    pub(super) fn directory(&self, handle: u64) -> Result<Arc<OpenDirectory>, FsError> {
+        let directory = self.table().directories.get(&handle).map(Arc::clone);
+        directory.ok_or_else(|| FsError::of(libc::EBADF))
+    }
+
+    pub(super) fn close_directory(&self, handle: u64) {
+        self.table().directories.remove(&handle);
+    }
+}
+
+/// What a name that is removed stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RemoveWhat {
+    /// Anything but a directory.
+    Name,
+    /// An empty directory.
+    Directory,
+}
