@@ -99,14 +99,14 @@ impl ActiveService {
             return self.answer(hub, peer, &ActiveAnswer::Refused { number, why: &why });
         };
         let served = &self.regions[index];
-        let head = served.region.head();
-        let (memory, access) = match served.setup.is_exposed {
-            true => (served.region.memory(), access),
-            // There is nothing else to reach.
-            false => (head, Access::REMOTE_READ),
+        let memory = served.region.memory();
+        let (memory, access) = match served.setup.shown {
+            Some(len) => (memory.slice(0..len.min(memory.len()))?, Access::REMOTE_READ),
+            None => (memory.clone().into(), access),
         };
-        let exposed = hub.expose(peer, memory.clone().into(), access)?;
-        let head = hub.expose(peer, head.clone().into(), Access::REMOTE_READ)?;
+        let exposed = hub.expose(peer, memory, access)?;
+        let head = served.region.head().clone().into();
+        let head = hub.expose(peer, head, Access::REMOTE_READ)?;
         let may_write = access.contains(Access::REMOTE_WRITE);
         let attached = SessionRegion { index, exposed, head, may_write };
         if let Ok(Some(before)) = session.attach(handle, attached) {

@@ -32,8 +32,9 @@ pub struct RegionSetup {
     pub allow: Option<HashSet<NodeId>>,
     /// The identities that may only read.
     pub read: HashSet<NodeId>,
-    /// Whether clients reach its memory by one-sided operations, too, and not only by executions.
-    pub is_exposed: bool,
+    /// Bytes from its start that clients may read by one-sided operations, if they may not reach all
+    /// of it: then only executions do.
+    pub shown: Option<usize>,
 }
 
 impl RegionSetup {
@@ -42,7 +43,7 @@ impl RegionSetup {
     pub fn new(name: &str, len: usize) -> Self {
         let (persist, allow, read) = (None, None, HashSet::new());
         let name = name.to_owned();
-        Self { name, len, write_max: 1 << 20, persist, allow, read, is_exposed: true }
+        Self { name, len, write_max: 1 << 20, persist, allow, read, shown: None }
     }
 
     /// What an identity may do with it; `None`: it does not see it.

@@ -26,6 +26,8 @@ use std::sync::Arc;
 
 /// Bytes of metadata that one execution may change: the module asks for 4 MiB.
 const WRITES_MAX: usize = 8 << 20;
+/// Where the tree's header ends, which clients read.
+const HEADER_END: usize = 128;
 /// Bytes of answers that wait for a client: as many as it may have asked for.
 const ANSWERS_MAX: usize = 128 << 20;
 
@@ -53,7 +55,7 @@ fn service(link: &mut ServiceLink) -> Result<ActiveService, Box<dyn Error>> {
         write_max: WRITES_MAX,
         allow: table.allow()?,
         read: table.read()?,
-        is_exposed: false,
+        shown: Some(HEADER_END),
         ..RegionSetup::new(REGION, usize::try_from(opened.superblock().region_len)?)
     };
     let (kept, mut keeper) = (link.take_kept(), link.requester());
