@@ -38,8 +38,10 @@ struct KnownInode {
     /// Look-ups that returned it, less those that the kernel has forgotten.
     told: u64,
     kept: Option<KeptBytes>,
-    /// Changes of a directory's names that were made here.
-    changes: u64,
+    /// When it was last changed from here, by the map's clock.
+    touched: u64,
+    /// Of a directory that was looked up: the one above it, and how many moves there were then.
+    above: Option<(u64, u64)>,
 }
 
 /// See this file's first lines.
@@ -48,13 +50,23 @@ pub(super) struct InodeMap {
     by_node: HashMap<u64, KnownInode>,
     nodes: HashMap<FsInode, u64>,
     next: u64,
+    /// Counts changes that were made here.
+    clock: u64,
+    /// Counts directories that have moved, as far as is known here.
+    moves: u64,
+}
+
+impl KnownInode {
+    fn new(inode: FsInode) -> Self {
+        Self { inode, told: 1, kept: None, touched: 0, above: None }
+    }
 }
 
 impl InodeMap {
     pub(super) fn new(root: FsInode) -> Self {
-        let known = KnownInode { inode: root, told: 1, kept: None, changes: 0 };
-        let by_node = HashMap::from([(ROOT_NODE, known)]);
-        Self { by_node, nodes: HashMap::from([(root, ROOT_NODE)]), next: OWN }
+        let by_node = HashMap::from([(ROOT_NODE, KnownInode::new(root))]);
+        let nodes = HashMap::from([(root, ROOT_NODE)]);
+        Self { by_node, nodes, next: OWN, clock: 0, moves: 0 }
     }
 
     /// The inode that the kernel names.
@@ -84,7 +96,7 @@ impl InodeMap {
             && inode.number < OWN
             && !self.by_node.contains_key(&inode.number);
         let node = if is_free { inode.number } else { self.own_number() };
-        self.by_node.insert(node, KnownInode { inode, told: 1, kept: None, changes: 0 });
+        self.by_node.insert(node, KnownInode::new(inode));
         self.nodes.insert(inode, node);
         node
     }
@@ -124,6 +136,7 @@ impl InodeMap {
 
     /// This mount has changed a file's record; if nobody else has, the kernel's bytes are good.
     pub(super) fn changed_here(&mut self, inode: FsInode, record: &FsRecord) {
+        self.touch(inode);
         let node = self.node(inode);
         let Some(known) = node.and_then(|node| self.by_node.get_mut(&node)) else { return };
         let next = known.kept.filter(|kept| kept.version.checked_add(1) == Some(record.version));
@@ -138,17 +151,43 @@ impl InodeMap {
         }
     }
 
-    /// This mount has changed names of a directory.
-    pub(super) fn names_changed(&mut self, dir: FsInode) {
-        let node = self.node(dir);
+    /// This mount changes an inode: attributes of it that were asked for before are old.
+    pub(super) fn touch(&mut self, inode: FsInode) {
+        self.clock += 1;
+        let (clock, node) = (self.clock, self.node(inode));
         if let Some(known) = node.and_then(|node| self.by_node.get_mut(&node)) {
-            known.changes = known.changes.wrapping_add(1);
+            known.touched = clock;
         }
     }
 
-    /// How often it has.
-    pub(super) fn changes(&self, node: u64) -> u64 {
-        self.by_node.get(&node).map_or(0, |known| known.changes)
+    /// The time by the map's clock.
+    pub(super) fn now(&self) -> u64 {
+        self.clock
+    }
+
+    /// Whether an inode was changed from here since.
+    pub(super) fn is_touched_since(&self, inode: FsInode, then: u64) -> bool {
+        let known = self.node(inode).and_then(|node| self.by_node.get(&node));
+        known.is_some_and(|known| known.touched > then)
+    }
+
+    /// A directory was found in another one.
+    pub(super) fn found_in(&mut self, node: u64, above: u64) {
+        let moves = self.moves;
+        if let Some(known) = self.by_node.get_mut(&node) {
+            known.above = Some((above, moves));
+        }
+    }
+
+    /// A directory may have moved from one to another.
+    pub(super) fn moved(&mut self) {
+        self.moves += 1;
+    }
+
+    /// The directory above one, if it was looked up and nothing has moved since.
+    pub(super) fn above(&self, node: u64) -> Option<u64> {
+        let (above, moves) = self.by_node.get(&node)?.above?;
+        (moves == self.moves).then_some(above)
     }
 }
 
@@ -199,6 +238,22 @@ mod tests {
         map.forget(9, 1);
         assert_eq!((map.inode(9), map.node(inode(9, 4))), (None, None));
         map.forget(9, 1);
+    }
+
+    #[test]
+    fn what_was_changed_here_is_known() {
+        let mut map = InodeMap::new(inode(1, 1));
+        map.tell(inode(9, 1));
+        let then = map.now();
+        assert!(!map.is_touched_since(inode(9, 1), then));
+        map.touch(inode(9, 1));
+        map.touch(inode(1, 1));
+        assert!(map.is_touched_since(inode(9, 1), then));
+        assert!(!map.is_touched_since(inode(9, 1), map.now()));
+        map.found_in(9, ROOT_NODE);
+        assert_eq!((map.above(9), map.above(7)), (Some(ROOT_NODE), None));
+        map.moved();
+        assert_eq!(map.above(9), None);
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Directories that programs read: pages of names, kept between the kernel's requests.
 //!
 //! A place of the service's, and 2 more, is the kernel's offset: 0 is `.`, 1 is `..`. A page is not
-//! used any longer than attributes are kept, nor after a name of the directory was changed here.
+//! used any longer than attributes are kept, and names that are removed here meanwhile are not
+//! shown: the kernel would believe them.
 
 use crate::client::{FsCaller, FsClient, FsError, ListedName};
 use crate::protocol::FsInode;
-use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Offsets before the first name's.
@@ -18,63 +19,83 @@ struct ListPage {
     at: u64,
     names: VecDeque<ListedName>,
     listed: Instant,
-    changes: u64,
+    /// When that was by the clock of the map of inodes.
+    clock: u64,
 }
 
 /// A directory as a program has opened it.
-#[derive(Debug, Default)]
-pub(super) struct OpenDirectory(Mutex<Option<ListPage>>);
+#[derive(Debug)]
+pub(super) struct OpenDirectory {
+    pub(super) dir: FsInode,
+    page: Mutex<Option<ListPage>>,
+    /// Names that were removed here since the page was asked for.
+    removed: Mutex<HashSet<Vec<u8>>>,
+}
 
-/// Of which directory, in which state, names are wanted.
-#[derive(Clone, Copy, Debug)]
+/// For whom names are listed, and for how long they are good.
+#[derive(Clone, Copy)]
 pub(super) struct ListOf<'a> {
     pub(super) client: &'a FsClient,
     pub(super) caller: FsCaller,
-    pub(super) dir: FsInode,
-    /// How often its names were changed here.
-    pub(super) changes: u64,
     pub(super) keep: Duration,
+    /// The clock of the map of inodes.
+    pub(super) clock: &'a dyn Fn() -> u64,
 }
 
+/// A name, the offset behind it, and when it was asked for by the clock of the map of inodes.
+pub(super) type ListedAt<'a> = (&'a ListedName, u64, u64);
+
 impl OpenDirectory {
-    /// Gives names from an offset on to `take`, with the offset behind each, until that takes no
-    /// more.
+    pub(super) fn new(dir: FsInode) -> Self {
+        Self { dir, page: Mutex::default(), removed: Mutex::default() }
+    }
+
+    fn removed(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
+        self.removed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A name was removed here.
+    pub(super) fn removes(&self, name: &[u8]) {
+        self.removed().insert(name.to_vec());
+    }
+
+    /// Gives names from an offset on to `take`, until that takes no more.
     pub(super) fn names(
         &self,
         of: &ListOf<'_>,
         offset: u64,
-        mut take: impl FnMut(&ListedName, u64) -> Result<ListTaken, FsError>,
+        mut take: impl FnMut(ListedAt<'_>) -> Result<ListTaken, FsError>,
     ) -> Result<(), FsError> {
-        let mut page = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
         let at = offset.saturating_sub(DOTS);
-        let is_good = |page: &ListPage| {
-            page.at == at && page.changes == of.changes && page.listed.elapsed() <= of.keep
-        };
+        // Whoever begins anew wants what is there now.
+        let is_good = |page: &ListPage| at > 0 && page.at == at && page.listed.elapsed() <= of.keep;
         let page = match page.take().filter(is_good) {
             Some(good) => page.insert(good),
-            None => page.insert(ListPage {
-                at,
-                names: VecDeque::new(),
-                listed: Instant::now(),
-                changes: of.changes,
-            }),
+            None => page.insert(ListPage::empty(at)),
         };
         loop {
             if page.names.is_empty() {
-                page.listed = Instant::now();
-                page.names = of.client.list(&of.caller, of.dir, page.at)?.into();
+                self.removed().clear();
+                (page.listed, page.clock) = (Instant::now(), (of.clock)());
+                page.names = of.client.list(&of.caller, self.dir, page.at)?.into();
             }
             let Some(name) = page.names.front() else { return Ok(()) };
             let next = name.head.next.checked_add(DOTS).filter(|next| i64::try_from(*next).is_ok());
             let next = next.ok_or(FsError::Answer { entry: "list" })?;
-            match take(name, next)? {
-                ListTaken::Yes => {
-                    page.at = name.head.next;
-                    page.names.pop_front();
-                }
-                ListTaken::Full => return Ok(()),
+            let is_gone = self.removed().contains(&name.name);
+            if !is_gone && take((name, next, page.clock))? == ListTaken::Full {
+                return Ok(());
             }
+            page.at = name.head.next;
+            page.names.pop_front();
         }
+    }
+}
+
+impl ListPage {
+    fn empty(at: u64) -> Self {
+        Self { at, names: VecDeque::new(), listed: Instant::now(), clock: 0 }
     }
 }
 

@@ -11,7 +11,8 @@
 //!
 //! Modules in reading order: `options`, `inodes` (the kernel's numbers), `attributes`, `gather` and
 //! `ahead` (small writes and sequential reads), `files` (open files), `tree` (what requests do),
-//! `lists` (directories), `serve` (the kernel's requests), `notices`, `attach` (mounting).
+//! `lists` and
+//! `shown` (directories), `serve` (the kernel's requests), `notices`, `attach` (mounting).
 
 mod ahead;
 mod attach;
@@ -23,6 +24,7 @@ mod lists;
 mod notices;
 mod options;
 mod serve;
+mod shown;
 mod tree;
 
 pub use attach::{FsMountError, unmount_at};

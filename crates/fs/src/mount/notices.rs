@@ -46,7 +46,10 @@ fn serve(
             if what == StalePart::Data {
                 inodes.lose_kept(inode);
             }
-            inodes.names_changed(inode);
+            inodes.touch(inode);
+            if what == StalePart::Names {
+                inodes.moved();
+            }
             inodes.node(inode)
         };
         if what == StalePart::Data {

@@ -1,15 +1,15 @@
 //! The kernel's FUSE requests, each answered by what [`MountedTree`] does.
 
 use super::attributes::{kind, new_time};
-use super::lists::{ListOf, ListTaken};
+use super::shown::{ShownName, dot, taken};
 use super::tree::{MountedTree, OpenedFile, RemoveWhat, ShownInode, caller_of};
 use crate::client::{FsCaller, FsClient, FsError, NewInode, NewTimes};
-use crate::protocol::{BLOCK_LEN, FsInode, NAME_MAX, SEEK_DATA, SEEK_HOLE};
+use crate::protocol::{BLOCK_LEN, FsAnswer, NAME_MAX, SEEK_DATA, SEEK_HOLE};
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
-    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -81,102 +81,6 @@ impl FsHandlers {
             Ok(shown) => reply.attr(&self.keep_time(), &shown.attr),
             Err(error) => reply.error(errno(&error)),
         }
-    }
-
-    fn list_of(&self, caller: FsCaller, node: u64, dir: FsInode) -> ListOf<'_> {
-        let (changes, keep) = (self.0.inodes().changes(node), self.keep_time());
-        ListOf { client: self.client(), caller, dir, changes, keep }
-    }
-
-    /// The number that listings show of the directory above one.
-    fn above(&self, caller: &FsCaller, node: u64, dir: FsInode) -> Result<u64, FsError> {
-        let parent = self.client().get(caller, dir)?.record.parent;
-        let root = self.client().root();
-        let is_root = parent == 0 || parent == root.number || node == INodeNo::ROOT.0;
-        Ok(if is_root { INodeNo::ROOT.0 } else { parent })
-    }
-
-    fn list(
-        &self,
-        request: &Request,
-        (node, handle): (u64, u64),
-        offset: u64,
-        reply: &mut ReplyDirectory,
-    ) -> Result<(), FsError> {
-        let caller = caller_of(request);
-        let (dir, opened) = (self.0.inode(node)?, self.0.directory(handle)?);
-        if offset == 0 && reply.add(INodeNo(node), 1, FileType::Directory, ".") {
-            return Ok(());
-        }
-        if offset <= 1 {
-            let above = INodeNo(self.above(&caller, node, dir)?);
-            if reply.add(above, 2, FileType::Directory, "..") {
-                return Ok(());
-            }
-        }
-        opened.names(&self.list_of(caller, node, dir), offset, |name, next| {
-            let kind = kind(&name.head.record).ok_or(FsError::Answer { entry: "list" })?;
-            let number = INodeNo(self.0.inodes().shown(name.head.inode));
-            let is_full = reply.add(number, next, kind, OsStr::from_bytes(&name.name));
-            Ok(if is_full { ListTaken::Full } else { ListTaken::Yes })
-        })
-    }
-
-    fn list_plus(
-        &self,
-        request: &Request,
-        (node, handle): (u64, u64),
-        offset: u64,
-        reply: &mut ReplyDirectoryPlus,
-    ) -> Result<(), FsError> {
-        let caller = caller_of(request);
-        let (dir, opened) = (self.0.inode(node)?, self.0.directory(handle)?);
-        let keep = self.keep_time();
-        for (at, name) in [(0, "."), (1, "..")] {
-            let number = match at {
-                _ if offset > at => continue,
-                0 => node,
-                _ => self.above(&caller, node, dir)?,
-            };
-            // The kernel takes no look-up from these two.
-            let attr = dot(number);
-            if reply.add(attr.ino, at + 1, name, &Duration::ZERO, &attr, Generation(0)) {
-                return Ok(());
-            }
-        }
-        opened.names(&self.list_of(caller, node, dir), offset, |name, next| {
-            let answer =
-                crate::protocol::FsAnswer { inode: name.head.inode, record: name.head.record };
-            let ShownInode { attr, generation } = self.0.tell(&answer)?;
-            let text = OsStr::from_bytes(&name.name);
-            if reply.add(attr.ino, next, text, &keep, &attr, Generation(generation)) {
-                self.0.inodes().forget(attr.ino.0, 1);
-                return Ok(ListTaken::Full);
-            }
-            Ok(ListTaken::Yes)
-        })
-    }
-}
-
-/// Attributes of `.` and `..` in listings: only the kind counts.
-fn dot(number: u64) -> FileAttr {
-    let zero = SystemTime::UNIX_EPOCH;
-    FileAttr {
-        ino: INodeNo(number),
-        size: 0,
-        blocks: 0,
-        atime: zero,
-        mtime: zero,
-        ctime: zero,
-        crtime: zero,
-        kind: FileType::Directory,
-        perm: 0o755,
-        nlink: 2,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 4096,
-        flags: 0,
     }
 }
 
@@ -424,8 +328,11 @@ impl Filesystem for FsHandlers {
         reply_empty(reply, flushed.and_then(|inode| self.client().sync(&caller, inode)));
     }
 
-    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(self.0.open_directory()), FopenFlags::empty());
+    fn opendir(&self, _: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.0.open_directory(node.0) {
+            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Err(error) => reply.error(errno(&error)),
+        }
     }
 
     fn readdir(
@@ -436,7 +343,18 @@ impl Filesystem for FsHandlers {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        match self.list(request, (node.0, handle.0), offset, &mut reply) {
+        let mut take = |_: &FsCaller, name: ShownName<'_>| {
+            let (name, next, _) = match name {
+                ShownName::Dot(number, next, name) => {
+                    return Ok(taken(reply.add(INodeNo(number), next, FileType::Directory, name)));
+                }
+                ShownName::Listed(listed) => listed,
+            };
+            let kind = kind(&name.head.record).ok_or(FsError::Answer { entry: "list" })?;
+            let number = INodeNo(self.0.inodes().shown(name.head.inode));
+            Ok(taken(reply.add(number, next, kind, OsStr::from_bytes(&name.name))))
+        };
+        match self.0.list(&caller_of(request), (node.0, handle.0), offset, &mut take) {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(&error)),
         }
@@ -450,7 +368,27 @@ impl Filesystem for FsHandlers {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        match self.list_plus(request, (node.0, handle.0), offset, &mut reply) {
+        let keep = self.keep_time();
+        let mut take = |caller: &FsCaller, name: ShownName<'_>| {
+            let (name, next, then) = match name {
+                ShownName::Dot(number, next, name) => {
+                    // The kernel counts no look-up of these two.
+                    let (attr, zero) = (dot(number), Duration::ZERO);
+                    let is_full = reply.add(attr.ino, next, name, &zero, &attr, Generation(0));
+                    return Ok(taken(is_full));
+                }
+                ShownName::Listed(listed) => listed,
+            };
+            let answer = FsAnswer { inode: name.head.inode, record: name.head.record };
+            let ShownInode { attr, generation } = self.0.listed(caller, node.0, answer, then)?;
+            let (text, generation) = (OsStr::from_bytes(&name.name), Generation(generation));
+            let is_full = reply.add(attr.ino, next, text, &keep, &attr, generation);
+            if is_full {
+                self.0.inodes().forget(attr.ino.0, 1);
+            }
+            Ok(taken(is_full))
+        };
+        match self.0.list(&caller_of(request), (node.0, handle.0), offset, &mut take) {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(&error)),
         }

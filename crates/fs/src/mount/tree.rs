@@ -8,8 +8,10 @@ use super::lists::OpenDirectory;
 use super::notices::handle_notices;
 use super::options::FsMountOptions;
 use crate::client::{ChangeWhat, FsCaller, FsClient, FsError, NewInode, NewTimes, SyncWhen};
-use crate::protocol::{BLOCK_LEN, FsAnswer, FsInode, FsNote, FsRecord, FsShareArgs, FsWho};
-use fuser::{FileAttr, Notifier, Request};
+use crate::protocol::{
+    BLOCK_LEN, EXCHANGE, FsAnswer, FsInode, FsNote, FsRecord, FsShareArgs, FsWho,
+};
+use fuser::{FileAttr, FileType, Notifier, Request};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -131,7 +133,33 @@ impl MountedTree {
     ) -> Result<ShownInode, FsError> {
         let dir = self.inode(parent)?;
         let answer = self.client.find(caller, dir, name)?;
-        self.up_to_date(caller, answer).and_then(|answer| self.tell(&answer))
+        let answer = self.up_to_date(caller, answer)?;
+        self.found(parent, &answer)
+    }
+
+    /// What was found or made in a directory, as the kernel is told of it.
+    fn found(&self, parent: u64, answer: &FsAnswer) -> Result<ShownInode, FsError> {
+        let shown = self.tell(answer)?;
+        if shown.attr.kind == FileType::Directory {
+            self.inodes().found_in(shown.attr.ino.0, parent);
+        }
+        Ok(shown)
+    }
+
+    /// A name of a listing that was asked for then, as the kernel is told of it.
+    pub(super) fn listed(
+        &self,
+        caller: &FsCaller,
+        parent: u64,
+        answer: FsAnswer,
+        then: u64,
+    ) -> Result<ShownInode, FsError> {
+        let is_old = self.inodes().is_touched_since(answer.inode, then);
+        let answer = match self.up_to_date(caller, answer)? {
+            answer if is_old => self.client.get(caller, answer.inode).unwrap_or(answer),
+            answer => answer,
+        };
+        self.found(parent, &answer)
     }
 
     /// An answer that knows of what was written here.
@@ -200,9 +228,9 @@ impl MountedTree {
         new: &NewInode<'_>,
     ) -> Result<ShownInode, FsError> {
         let dir = self.inode(parent)?;
-        let made = self.client.make(caller, dir, name, new);
-        self.inodes().names_changed(dir);
-        self.tell(&made?)
+        let made = self.client.make(caller, dir, name, new)?;
+        self.inodes().touch(dir);
+        self.found(parent, &made)
     }
 
     pub(super) fn remove(
@@ -217,8 +245,12 @@ impl MountedTree {
             RemoveWhat::Name => self.client.unlink(caller, dir, name),
             RemoveWhat::Directory => self.client.rmdir(caller, dir, name),
         };
-        self.inodes().names_changed(dir);
-        removed.map(drop)
+        let answer = removed?;
+        self.name_is_gone(dir, name);
+        let mut inodes = self.inodes();
+        inodes.touch(dir);
+        inodes.touch(answer.inode);
+        Ok(())
     }
 
     pub(super) fn link(
@@ -230,9 +262,8 @@ impl MountedTree {
     ) -> Result<ShownInode, FsError> {
         let (inode, dir) = (self.inode(node)?, self.inode(parent)?);
         self.settle(caller, inode);
-        let linked = self.client.link(caller, inode, dir, name);
-        self.inodes().names_changed(dir);
-        let linked = linked?;
+        let linked = self.client.link(caller, inode, dir, name)?;
+        self.inodes().touch(dir);
         self.changed(inode, &linked.record);
         self.tell(&linked)
     }
@@ -245,11 +276,25 @@ impl MountedTree {
         flags: u32,
     ) -> Result<(), FsError> {
         let (from, to) = (self.inode(from)?, self.inode(to)?);
-        let renamed = self.client.rename(caller, (from, from_name), (to, to_name), flags);
+        let replaced = self.client.rename(caller, (from, from_name), (to, to_name), flags)?;
+        if flags & EXCHANGE == 0 {
+            self.name_is_gone(from, from_name);
+        }
+        // What it stands for in older listings is another inode.
+        self.name_is_gone(to, to_name);
         let mut inodes = self.inodes();
-        inodes.names_changed(from);
-        inodes.names_changed(to);
-        renamed.map(drop)
+        [from, to, replaced.inode].into_iter().for_each(|inode| inodes.touch(inode));
+        if from != to {
+            inodes.moved();
+        }
+        Ok(())
+    }
+
+    /// A name stands no longer for what listings say that are under way.
+    fn name_is_gone(&self, dir: FsInode, name: &[u8]) {
+        let table = self.table();
+        let open = table.directories.values().filter(|open| open.dir == dir);
+        open.for_each(|open| open.removes(name));
     }
 
     /// Makes a file and opens it.
@@ -263,7 +308,7 @@ impl MountedTree {
         let dir = self.inode(parent)?;
         let mode = libc::S_IFREG | (mode & 0o7777);
         let made = self.client.make(caller, dir, name, &NewInode { mode, ..NewInode::default() });
-        self.inodes().names_changed(dir);
+        self.inodes().touch(dir);
         let answer = match made {
             // Somebody has made it since the kernel looked.
             Err(FsError::Failed { errno: libc::EEXIST, .. }) if flags & libc::O_EXCL == 0 => {
@@ -464,12 +509,13 @@ impl MountedTree {
         Ok(whole * BLOCK_LEN)
     }
 
-    pub(super) fn open_directory(&self) -> u64 {
+    pub(super) fn open_directory(&self, node: u64) -> Result<u64, FsError> {
+        let dir = self.inode(node)?;
         let mut table = self.table();
         table.next += 1;
         let handle = table.next;
-        table.directories.insert(handle, Arc::default());
-        handle
+        table.directories.insert(handle, Arc::new(OpenDirectory::new(dir)));
+        Ok(handle)
     }
 
     pub(super) fn directory(&self, handle: u64) -> Result<Arc<OpenDirectory>, FsError> {

@@ -1,0 +1,197 @@
+//! `outboard fs mount` and `outboard fs umount`.
+//!
+//! Without `--foreground` the program starts itself once more: the second process mounts and serves,
+//! and says so on a pipe; the first one ends then, or says why nothing is mounted.
+
+use crate::{Outcome, log};
+use clap::Args;
+use outboard_active::DialActive;
+use outboard_cluster::dial::Dialer;
+use outboard_cluster::hosts::{Host, HostList};
+use outboard_fs::client::{FsClient, FsClientOptions};
+use outboard_fs::mount::{FsMount, FsMountOptions, unmount_at};
+use outboard_secure::ServiceName;
+use outboard_verbs::Context;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::error::Error;
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Instant;
+
+/// What the process that serves says when it does.
+const READY: &str = "mounted";
+/// The service that has file systems.
+const SERVICE: &str = "fs";
+
+/// Mount a file system of a server on a directory.
+///
+/// Options: ro, allow_other, cache=strict|close-to-open|none, hard (requests wait for a server that
+/// does not answer: the default), soft and timeo=SECONDS (they fail then), noexec; for root also
+/// suid and dev.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  outboard fs mount n01:/ /mnt/shared -o soft,timeo=30
+  outboard fs umount /mnt/shared")]
+pub(crate) struct MountArgs {
+    /// The server and its root: HOST:/ or HOST:PORT:/.
+    source: MountSource,
+    /// The directory.
+    directory: PathBuf,
+    /// Options, with commas between them.
+    #[arg(short, long = "options", value_name = "OPTIONS", default_value = "")]
+    options: Vec<String>,
+    /// Serve in this process, until the file system is unmounted.
+    #[arg(short, long)]
+    foreground: bool,
+    /// Serve in this process, and say on standard output when it is mounted.
+    #[arg(long, hide = true)]
+    daemon: bool,
+}
+
+/// Unmount a file system. Processes that have its files open keep them until they close them.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  outboard fs umount /mnt/shared")]
+pub(crate) struct UmountArgs {
+    /// The directory.
+    directory: PathBuf,
+}
+
+/// Which server.
+#[derive(Clone, Debug)]
+struct MountSource {
+    host: Host,
+    text: String,
+}
+
+impl std::str::FromStr for MountSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let host = text.strip_suffix(":/").filter(|host| !host.is_empty());
+        let host = host.ok_or("write HOST:/ or HOST:PORT:/: the root of a server is mounted")?;
+        let hosts: HostList = host.parse().map_err(|error| format!("{error}"))?;
+        match hosts.hosts() {
+            [host] => Ok(Self { host: host.clone(), text: text.to_owned() }),
+            hosts => Err(format!("these are {} hosts: name one", hosts.len())),
+        }
+    }
+}
+
+pub(crate) fn mount(args: MountArgs) -> Outcome {
+    // A mistake is said here, and not by another process.
+    let options = FsMountOptions::parse(&args.options.join(","))?;
+    match args.foreground || args.daemon {
+        true => serve(&args, &options),
+        false => start_daemon(),
+    }
+}
+
+pub(crate) fn umount(args: &UmountArgs) -> Outcome {
+    Ok(unmount_at(&args.directory)?)
+}
+
+fn serve(args: &MountArgs, options: &FsMountOptions) -> Outcome {
+    log::start(None)?;
+    if args.daemon {
+        // It leads a session already where it was started by hand.
+        let _session = rustix::process::setsid();
+    }
+    let client = connect(&args.source.host, options)?;
+    let directory = std::fs::canonicalize(&args.directory)
+        .map_err(|error| format!("{}: {error}", args.directory.display()))?;
+    let mount = FsMount::mount(client, &directory, &args.source.text, options)?;
+    unmount_on_signal(&directory)?;
+    if args.daemon {
+        tell_ready()?;
+    }
+    Ok(mount.serve()?)
+}
+
+fn connect(
+    host: &Host,
+    options: &FsMountOptions,
+) -> Result<std::sync::Arc<FsClient>, Box<dyn Error>> {
+    let service: ServiceName = SERVICE.parse()?;
+    let own = [service.clone()];
+    let dialer = Dialer::from_environment(|name| std::env::var_os(name), &own)?;
+    let host = host.clone();
+    let dial: DialActive = Box::new(move |limit| {
+        let dialled = dialer.dial(&host, &service, Instant::now() + limit);
+        dialled.map_err(|error| error.to_string())
+    });
+    let patience = options.patience;
+    let options = FsClientOptions { patience, ..FsClientOptions::default() };
+    Ok(FsClient::connect(&Context::open()?, dial, &options)?)
+}
+
+/// Whoever ends this process wants the directory back.
+fn unmount_on_signal(directory: &Path) -> Outcome {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let directory = directory.to_owned();
+    let wait = move || {
+        for _ in signals.forever() {
+            if let Err(error) = unmount_at(&directory) {
+                tracing::error!(%error, "on a signal");
+            }
+        }
+    };
+    thread::Builder::new().name("fs-signals".into()).spawn(wait)?;
+    Ok(())
+}
+
+/// The process that has started this one may end; nobody reads what this one writes any more.
+fn tell_ready() -> Outcome {
+    let mut out = std::io::stdout();
+    writeln!(out, "{READY}")?;
+    out.flush()?;
+    std::env::set_current_dir("/")?;
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(rustix::stdio::dup2_stderr(&null)?)
+}
+
+/// Starts the process that serves, and waits until it does.
+fn start_daemon() -> Outcome {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(std::env::args_os().skip(1)).arg("--daemon");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    let mut line = String::new();
+    if let Some(out) = child.stdout.take() {
+        BufReader::new(out).read_line(&mut line)?;
+    }
+    if line.trim() == READY {
+        return Ok(());
+    }
+    let mut said = String::new();
+    if let Some(mut complaint) = child.stderr.take() {
+        complaint.read_to_string(&mut said)?;
+    }
+    let status = child.wait()?;
+    let said = said.trim().trim_start_matches("outboard: ");
+    match said.is_empty() {
+        true => Err(format!("the process that serves the mount ended: {status}").into()),
+        false => Err(said.to_owned().into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_a_host_and_its_root() {
+        for good in ["n01:/", "n01:4791:/", "127.0.0.1:4791:/", "[::1]:4791:/"] {
+            assert!(good.parse::<MountSource>().is_ok(), "{good}");
+        }
+        for bad in ["n01", ":/", "n01:/home", "n01,n02:/", ""] {
+            assert!(bad.parse::<MountSource>().is_err(), "{bad}");
+        }
+    }
+}
