@@ -121,6 +121,8 @@ pub struct FsBackend {
     pub(super) is_reaping: bool,
     /// When inodes that were open before the service started, and are not open now, are given up.
     pub(super) orphans_at: Option<Instant>,
+    /// No block is reserved but for this process: none is asked for before.
+    pub(super) is_swept: bool,
     /// There is a file system in the region.
     pub(super) is_ready: bool,
     pub(super) counters: FsCounters,
@@ -162,6 +164,7 @@ impl FsBackend {
             under_way: 0,
             is_reaping: false,
             orphans_at: None,
+            is_swept: false,
             is_ready: is_made,
             counters: FsCounters::default(),
         };

@@ -64,7 +64,7 @@ impl FsBackend {
             }
             (OwnWork::Orphans, Outcome::Done { result, .. }) => self.orphans_found(&result),
             (OwnWork::Sweep, Outcome::Done { result, .. }) => match word(&result) {
-                0 => self.ask_for_blocks(),
+                0 => self.swept(),
                 next => self.sweep(next),
             },
             (work, outcome) => self.own_failed(work, &outcome),
@@ -80,11 +80,21 @@ impl FsBackend {
                 self.serve_waiting();
             }
             OwnWork::Reap => self.is_reaping = false,
+            // Some blocks are lost to this start.
+            OwnWork::Sweep => self.swept(),
             _ => {}
         }
     }
 
+    fn swept(&mut self) {
+        self.is_swept = true;
+        self.ask_for_blocks();
+    }
+
     pub(super) fn ask_for_blocks(&mut self) {
+        if !self.is_swept {
+            return;
+        }
         if let Some(seq) = self.pool.awaited().filter(|_| !self.waiting.is_empty()) {
             self.store.want(seq);
         }
