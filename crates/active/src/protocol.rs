@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// The service's name.
 pub const SERVICE: &str = "active";
 /// The version of these messages.
-pub const PROTOCOL: Protocol = Protocol::version(1);
+pub const PROTOCOL: Protocol = Protocol::version(2);
 
 /// Bytes of a batch, at most.
 pub const BATCH_MAX: usize = 64 * 1024;
@@ -28,6 +28,8 @@ pub const INLINE_MAX: usize = 48 * 1024;
 pub const UNDER_WAY_MAX: usize = 2 << 20;
 /// Bytes of a name: of a region, a module, an entry.
 pub const NAME_MAX: usize = 255;
+/// Bytes of a note to a region's backend, or of its notice, at most.
+pub const NOTE_MAX: usize = 4 * 1024;
 /// Regions that one connection has attached, at most; a region's handle is below this.
 pub const ATTACHED_MAX: u32 = 64;
 /// Entries that an answer lists of a module, at most.
@@ -111,6 +113,12 @@ pub enum ActiveRequest<'a> {
     Stats {
         /// The request's number.
         number: u64,
+    },
+    /// Something for the backend of a region that has one. Not answered.
+    Note {
+        /// Up to [`NOTE_MAX`].
+        #[serde(with = "serde_bytes")]
+        bytes: &'a [u8],
     },
     /// Write a region to its file; answered by [`ActiveAnswer::Ok`].
     Flush {
@@ -257,6 +265,12 @@ pub enum ActiveAnswer<'a> {
         number: u64,
         /// The text.
         json: &'a str,
+    },
+    /// Something that the backend of a region says, and that was not asked for.
+    Notice {
+        /// Up to [`NOTE_MAX`].
+        #[serde(with = "serde_bytes")]
+        bytes: &'a [u8],
     },
     /// It is not done.
     Refused {

@@ -1,11 +1,16 @@
 //! The active file system: a tree that lives in a node's region and is changed by executions next
 //! to it, with the files' bytes beside it.
 //!
-//! Modules in reading order: [`protocol`] (what both sides say), [`client`] (the side that asks),
-//! [`mount`] (a file system on a directory).
+//! It never serves a directory of the host.
+//!
+//! Modules in reading order: [`protocol`] (what both sides say), [`store`] (what outlives the
+//! service's machine), [`server`] (the service), [`client`] (the side that asks), [`mount`] (a file
+//! system on a directory).
 
 #![forbid(unsafe_code)]
 
 pub mod client;
 pub mod mount;
 pub mod protocol;
+pub mod server;
+pub mod store;

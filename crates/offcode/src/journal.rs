@@ -192,6 +192,11 @@ impl RegionJournal {
         seq
     }
 
+    /// The lines that [`commit_writes`](Self::commit_writes) has committed last.
+    pub(crate) fn last_lines(&self) -> &[u8] {
+        &self.lines
+    }
+
     /// Commits: once this returns, the lines will be applied and the answer found, whatever
     /// happens to this process. The caller applies them now, and says so.
     ///

@@ -6,8 +6,10 @@
 //! while the region's gate keeps the network card's own writes out.
 
 mod copying;
+mod observe;
 
 pub use copying::{COPY_PAGE, RegionCopying};
+pub use observe::{AlreadyObserved, CommitObserver, ReplayError, replay};
 
 use crate::host::Execution;
 use crate::journal::{Earlier, JournalError, RegionJournal, RequestId};
@@ -17,7 +19,7 @@ use outboard_mem::{ClosedGate, MemError, SharedRegion, Space};
 use std::hint;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 /// Bytes for answers, unless a caller says something else.
 pub const ANSWERS_DEFAULT: usize = 4 << 20;
@@ -63,6 +65,7 @@ pub struct ActiveRegion {
     seq: AtomicU64,
     journal: Mutex<RegionJournal>,
     changed: ChangedPages,
+    observer: OnceLock<Box<dyn CommitObserver>>,
 }
 
 /// Bytes of a region's head.
@@ -132,8 +135,8 @@ impl ActiveRegion {
         let (seq, journal) = (AtomicU64::new(journal.seq()), Mutex::new(journal));
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let (head, version) = (SharedRegion::zeroed(HEAD_LEN)?, AtomicU64::new(0));
-        let changed = ChangedPages::default();
-        Ok(Self { name, memory, write_max, number, head, version, seq, journal, changed })
+        let (changed, observer) = (ChangedPages::default(), OnceLock::new());
+        Ok(Self { name, memory, write_max, number, head, version, seq, journal, changed, observer })
     }
 
     /// Its name.
@@ -305,6 +308,9 @@ impl RegionWriter<'_> {
         let applied = execution.lines().iter().try_for_each(|line| apply(closed, line));
         region.version.store(since + 2, Ordering::Release);
         region.head.store_u64(0, since + 2)?;
+        if let Some(observer) = region.observer.get() {
+            observer.committed(seq, self.journal.last_lines());
+        }
         applied?;
         self.journal.applied()?;
         Ok(seq)

@@ -104,11 +104,18 @@ pub(crate) fn run(args: NodeArgs) -> Outcome {
     let config = with_active(config, &args.regions, args.modules.as_deref())?;
     let is_for_active = !args.regions.is_empty() || args.modules.is_some();
     let config = with_toolchains(config.overridden_by(flags(args)), toolchains, accepts);
-    log::start(config.log.as_deref())?;
     let serves = config.served(SERVICES);
     if is_for_active && !serves.iter().any(|name| name == "active") {
         Err("--region and --modules are for the service active: add --serve active")?;
     }
+    serve(config)
+}
+
+/// Serves what a configuration says until a signal ends it.
+pub(crate) fn serve(config: NodeConfig) -> Outcome {
+    let places = KeyPaths::from_environment(|name| std::env::var_os(name));
+    log::start(config.log.as_deref())?;
+    let serves = config.served(SERVICES);
     for table in config.tables.keys().filter(|table| !serves.contains(table)) {
         tracing::warn!("the table [{table}] has no effect: this node does not serve {table}");
     }

@@ -29,6 +29,12 @@ pub(crate) const SERVICES: &[ServiceSpec] = &[
         check: outboard_active::service::check_table,
         run: outboard_active::service::serve,
     },
+    ServiceSpec {
+        name: "fs",
+        by_default: false,
+        check: outboard_fs::server::check_table,
+        run: outboard_fs::server::serve,
+    },
 ];
 
 /// Names this process after its service, as `ps` and `top` show it: a node starts it by a path that

@@ -32,7 +32,7 @@ pub use place::CallPlace;
 pub use region::RemoteRegion;
 pub use sleep::ClientStopper;
 
-use crate::protocol::{ActiveClientId, INLINE_MAX};
+use crate::protocol::{ActiveClientId, ActiveRequest, INLINE_MAX, NOTE_MAX};
 use error::check_name;
 use link::{ClientLink, LinkEvent, LinkLost};
 use local::LocalSide;
@@ -229,6 +229,29 @@ impl ActiveClient {
         }
     }
 
+    /// Says something to the backend of a region, with the next batch; `false`: there is no
+    /// connection, and nothing was said. Whoever has something to say in each connection looks at
+    /// [`connections`](Self::connections).
+    ///
+    /// # Errors
+    /// [`ActiveError::TooLong`].
+    pub fn note(&mut self, bytes: &[u8]) -> Result<bool, ActiveError> {
+        if bytes.len() > NOTE_MAX {
+            let (what, found) = ("a note", bytes.len());
+            return Err(ActiveError::TooLong { what, found, limit: NOTE_MAX });
+        }
+        if self.link.is_some() {
+            self.state.append(&ActiveRequest::Note { bytes });
+        }
+        Ok(self.link.is_some())
+    }
+
+    /// The next thing that the backend of a region has said, if something has come. Notices of a
+    /// connection that was lost are lost.
+    pub fn take_notice(&mut self) -> Option<Vec<u8>> {
+        self.state.notices.pop_front()
+    }
+
     /// Lets the service write results into memory, until it is [withdrawn](Self::withdraw).
     ///
     /// # Errors
@@ -392,6 +415,10 @@ impl ActiveClient {
                     let deadline = self.deadline();
                     let handled = self.state.handle(&buffer[..len], deadline);
                     let handled = handled.map_err(|error| LinkLost(error.to_string()));
+                    let handled = match self.state.is_flooded {
+                        true => Err(LinkLost("the node says more than this side takes".into())),
+                        false => handled,
+                    };
                     let again = match &self.link {
                         Some(link) => link.receive(buffer),
                         None => Ok(()),

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 /// How often a module is loaded for one call, or for one load, before that is given up.
 const LOADS_MAX: u32 = 8;
+/// Notices that nobody has taken, at most.
+const NOTICES_MAX: usize = 4096;
 /// Buffers of calls that are kept for later ones.
 const SPARE_MAX: usize = 64;
 
@@ -76,6 +78,10 @@ pub(super) struct ClientState {
     /// Bytes of the calls that are under way.
     under_way: usize,
     spare: Vec<Vec<u8>>,
+    /// What a region's backend has said.
+    pub(super) notices: VecDeque<Vec<u8>>,
+    /// It has said more than is kept.
+    pub(super) is_flooded: bool,
 }
 
 impl ClientState {
@@ -96,6 +102,8 @@ impl ClientState {
             is_connected: false,
             under_way: 0,
             spare: Vec::new(),
+            notices: VecDeque::new(),
+            is_flooded: false,
         }
     }
 
@@ -219,6 +227,8 @@ impl ClientState {
         self.loaded.clear();
         self.waiting_for.clear();
         self.regions.iter_mut().for_each(|region| region.attached = None);
+        self.notices.clear();
+        self.is_flooded = false;
     }
 
     /// The service's answers.
@@ -258,6 +268,10 @@ impl ClientState {
             ActiveAnswer::Text { number, json } => {
                 self.settle(number, Settled::Text(json.to_owned()));
             }
+            ActiveAnswer::Notice { .. } if self.notices.len() >= NOTICES_MAX => {
+                self.is_flooded = true;
+            }
+            ActiveAnswer::Notice { bytes } => self.notices.push_back(bytes.to_vec()),
             ActiveAnswer::Refused { number, why } => self.refused(number, why),
         }
     }

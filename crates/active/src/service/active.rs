@@ -4,6 +4,7 @@
 //! found by a number or a hash. A connection whose batch takes longer than [`TURN_MAX`] gets its
 //! next turn after the others.
 
+use super::backend::BackedRegion;
 use super::counters::{ActiveCounters, ActiveReport};
 use super::execute::RunningCall;
 use super::gone::GoneSessions;
@@ -54,6 +55,11 @@ pub enum ActiveTag {
         /// The module's name.
         name: String,
     },
+    /// What a backend needs for a request.
+    Bytes {
+        /// The request's.
+        token: u64,
+    },
 }
 
 /// See this file's first lines.
@@ -63,6 +69,7 @@ pub struct ActiveService {
     /// Modules of the operator's.
     pub(super) operators: HashSet<ModuleHash>,
     pub(super) regions: Vec<ServedRegion>,
+    pub(super) backed: Option<BackedRegion>,
     pub(super) region_names: HashMap<String, usize>,
     pub(super) sessions: PeerMap<ActiveSession>,
     /// The connection of each client.
@@ -122,6 +129,7 @@ impl ActiveService {
             operators,
             region_names: names.collect(),
             regions,
+            backed: None,
             sessions: PeerMap::default(),
             clients: HashMap::new(),
             running: HashMap::new(),
@@ -227,6 +235,7 @@ impl ActiveService {
         match request {
             ActiveRequest::Execute(execute) => self.execute(hub, peer, &execute),
             ActiveRequest::Hello { client } => self.hello(hub, peer, client),
+            ActiveRequest::Note { bytes } => self.note(hub, peer, bytes),
             other => self.serve(hub, peer, other),
         }
     }
@@ -351,6 +360,9 @@ impl Service for ActiveService {
             HubEvent::Read { peer, tag: ActiveTag::Module { number, name }, bytes } => {
                 self.read_module(hub, (peer, number), name, bytes)
             }
+            HubEvent::Read { tag: ActiveTag::Bytes { token }, bytes, .. } => {
+                self.fetched(hub, token, bytes)
+            }
             HubEvent::Immediate { .. } => Err("it sends immediate data, which mean nothing".into()),
             HubEvent::Written { .. } | HubEvent::Atomic { .. } | HubEvent::Gone { .. } => Ok(()),
         }
@@ -362,6 +374,9 @@ impl Service for ActiveService {
         self.stop_reading(hub, &session);
         self.holders.left(session.node);
         self.gone.add(peer, session.deferred, Instant::now());
+        if let Some(backed) = &mut self.backed {
+            backed.backend.gone(peer);
+        }
         if let Some(client) = session.client
             && self.clients.get(&client) == Some(&peer)
         {
@@ -380,6 +395,7 @@ impl Service for ActiveService {
         self.abandon_gone(now);
         self.take_turns(hub, now);
         self.take_outcomes(hub);
+        self.turn_backed(hub, now);
         while let Ok(finished) = self.finished.try_recv() {
             self.finish(hub, finished);
         }
@@ -388,7 +404,8 @@ impl Service for ActiveService {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.gone.deadline()
+        let backend = self.backed.as_ref().and_then(|backed| backed.backend.deadline());
+        self.gone.deadline().into_iter().chain(backend).min()
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -412,6 +429,9 @@ impl Service for ActiveService {
     }
 
     fn ended(&mut self) -> Result<(), ServiceError> {
+        if let Some(backed) = &mut self.backed {
+            backed.backend.ended()?;
+        }
         self.flush_all()
     }
 
@@ -422,6 +442,7 @@ impl Service for ActiveService {
             waiting_now: self.turns.len(),
             counters: self.counters,
             executor: self.executor.counters(),
+            backend: self.backed.as_ref().map(|backed| backed.backend.report()),
         }
     }
 }

@@ -45,7 +45,9 @@ impl ActiveService {
         session.client.ok_or("it has not said who it is")?;
         let node = session.node;
         match request {
-            ActiveRequest::Execute(_) | ActiveRequest::Hello { .. } => Ok(()),
+            ActiveRequest::Execute(_)
+            | ActiveRequest::Hello { .. }
+            | ActiveRequest::Note { .. } => Ok(()),
             ActiveRequest::Attach { number, handle, region } => {
                 self.attach(hub, (peer, number), handle, region)
             }
@@ -97,7 +99,12 @@ impl ActiveService {
             return self.answer(hub, peer, &ActiveAnswer::Refused { number, why: &why });
         };
         let served = &self.regions[index];
-        let exposed = hub.expose(peer, served.region.memory().clone().into(), access)?;
+        let memory = served.region.memory();
+        let (memory, access) = match served.setup.shown {
+            Some(len) => (memory.slice(0..len.min(memory.len()))?, Access::REMOTE_READ),
+            None => (memory.clone().into(), access),
+        };
+        let exposed = hub.expose(peer, memory, access)?;
         let head = served.region.head().clone().into();
         let head = hub.expose(peer, head, Access::REMOTE_READ)?;
         let may_write = access.contains(Access::REMOTE_WRITE);

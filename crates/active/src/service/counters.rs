@@ -2,6 +2,7 @@
 
 use outboard_offcode::executor::ExecutorCounters;
 use serde::Serialize;
+use serde_json::Value;
 
 /// Counters of the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -43,4 +44,7 @@ pub struct ActiveReport {
     pub counters: ActiveCounters,
     /// What its executor has done.
     pub executor: ExecutorCounters,
+    /// What the backend of a region has to say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<Value>,
 }

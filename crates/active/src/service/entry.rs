@@ -74,7 +74,7 @@ fn service(link: &mut ServiceLink) -> Result<ActiveService, Box<dyn Error>> {
     let limits = config.limits()?;
     let (kept, mut keeper) = (link.take_kept(), link.requester());
     let regions = open_regions(config.regions()?, kept, &mut keeper)?;
-    let engine = Wasmtime::new(cache().as_deref())?;
+    let engine = Wasmtime::new(cache_directory().as_deref())?;
     let compilers = LowPriority::new("outboard-compile", LOADERS, COMPILERS_NICE)?;
     let store = ModuleStore::new(Arc::new(engine), limits.store).with_compilers(compilers);
     let store = Arc::new(store);
@@ -90,7 +90,8 @@ fn service(link: &mut ServiceLink) -> Result<ActiveService, Box<dyn Error>> {
 
 /// Where compiled code is kept from one process to the next: `None` if there is no such directory,
 /// which only costs time.
-fn cache() -> Option<PathBuf> {
+#[must_use]
+pub fn cache_directory() -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let top = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
     let own = top.join("outboard/active");

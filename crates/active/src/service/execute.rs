@@ -8,7 +8,7 @@ use crate::protocol::{
 use outboard_cluster::hub::PeerId;
 use outboard_cluster::service::ServiceError;
 use outboard_offcode::ModuleHash;
-use outboard_offcode::executor::{Outcome, Request, TimeLimit};
+use outboard_offcode::executor::{Request, TimeLimit};
 use outboard_offcode::journal::RequestId;
 use outboard_offcode::store::TenantId;
 use std::sync::Arc;
@@ -71,7 +71,8 @@ impl ActiveService {
     fn join(&mut self, token: u64, asker: Asker, request: Request) {
         let Some(running) = self.running.get_mut(&token) else { return };
         let before = std::mem::replace(&mut running.asker, asker);
-        running.again = running.is_abandoned.then_some(request);
+        let is_backed = self.backed.as_ref().is_some_and(|backed| backed.index == asker.region);
+        running.again = (running.is_abandoned || is_backed).then_some(request);
         if let Some(session) = self.sessions.get_mut(&before.peer) {
             session.deferred.remove(&token);
         }
@@ -111,17 +112,18 @@ impl ActiveService {
     }
 
     /// Executes a request, or begins to, and keeps its memory for the next one.
-    fn begin(
+    pub(super) fn begin(
         &mut self,
         hub: &mut ActiveHub,
         asker: Asker,
         request: Request,
     ) -> Result<(), ServiceError> {
+        if self.is_backed(asker.region) {
+            return self.begin_backed(hub, asker, request);
+        }
         let outcome = self.executor.execute(&request);
-        let Request { token, tenant, id, mut entry, mut args, .. } = request;
-        entry.clear();
-        args.clear();
-        self.spare = (entry, args);
+        let (token, tenant, id) = (request.token, request.tenant, request.id);
+        self.reuse(request);
         match (outcome, id) {
             (Some(outcome), _) => self.answer_outcome(hub, asker, outcome),
             (None, Some(id)) => {
@@ -139,24 +141,23 @@ impl ActiveService {
         }
     }
 
+    /// Keeps a request's memory for the next one.
+    pub(super) fn reuse(&mut self, request: Request) {
+        let Request { mut entry, mut args, .. } = request;
+        entry.clear();
+        args.clear();
+        self.spare = (entry, args);
+    }
+
     /// Answers what has been executed elsewhere.
     pub(super) fn take_outcomes(&mut self, hub: &mut ActiveHub) {
         while let Some((token, outcome)) = self.executor.poll() {
-            let Some(running) = self.running.remove(&token) else { continue };
-            if self.by_request.get(&running.id) == Some(&token) {
-                self.by_request.remove(&running.id);
-            }
-            let session = self.sessions.get_mut(&running.asker.peer);
-            let is_here = session.is_some();
-            if let Some(session) = session {
-                session.deferred.remove(&token);
-            }
-            let answered = match (running.again.filter(|_| is_here), &outcome) {
-                (Some(request), Outcome::Killed) => self.begin(hub, running.asker, request),
-                _ => self.answer_outcome(hub, running.asker, outcome),
+            let told = match self.is_backed_token(token) {
+                true => self.after_backed(hub, token, outcome).and_then(|()| self.take_steps(hub)),
+                false => self.conclude(hub, token, outcome),
             };
-            if let Err(why) = answered {
-                self.ends.push((running.asker.peer, why));
+            if let Err(why) = told {
+                tracing::error!(why = why.to_string(), "an outcome could not be handled");
             }
         }
     }

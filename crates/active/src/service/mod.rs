@@ -8,13 +8,14 @@
 //! Modules in reading order: `table` (its table of a node's configuration), `entry` (its process),
 //! `options` (what it is started with), `regions` (regions that are kept and regions from files),
 //! `persist` (regions as files), `operator` (modules of a directory), `session` (a connection),
-//! `active` (all of it: the loop's work), `execute` (requests to execute), `answer` (what becomes
+//! `active` (all of it: the loop's work), `backend` (what a region has beside its memory), `execute` (requests to execute), `answer` (what becomes
 //! of them), `loads` with `identities` (who has how
 //! many bytes of modules), `admin` (lists, kills, reports), `counters`.
 
 mod active;
 mod admin;
 mod answer;
+mod backend;
 mod counters;
 mod entry;
 mod execute;
@@ -29,9 +30,13 @@ mod session;
 mod table;
 
 pub use active::{ActiveService, ActiveTag};
+pub use backend::{BACKEND_TENANT, BACKEND_TOKEN, BackendCaller, BackendStep, RegionBackend};
 pub use counters::{ActiveCounters, ActiveReport};
-pub use entry::{check_table, hub_options, serve};
+pub use entry::{cache_directory, check_table, hub_options, serve};
 pub use operator::load_directory;
 pub use options::{ActiveLimits, ActiveServiceOptions};
 pub use persist::PersistError;
-pub use regions::{RegionError, RegionKeeper, RegionSetup, ServedRegion, open_regions};
+pub use regions::{
+    RegionError, RegionKeeper, RegionSetup, ServedRegion, begin_region, kept_region, open_regions,
+};
+pub use table::parse_size;

@@ -32,6 +32,9 @@ pub struct RegionSetup {
     pub allow: Option<HashSet<NodeId>>,
     /// The identities that may only read.
     pub read: HashSet<NodeId>,
+    /// Bytes from its start that clients may read by one-sided operations, if they may not reach all
+    /// of it: then only executions do.
+    pub shown: Option<usize>,
 }
 
 impl RegionSetup {
@@ -39,7 +42,8 @@ impl RegionSetup {
     #[must_use]
     pub fn new(name: &str, len: usize) -> Self {
         let (persist, allow, read) = (None, None, HashSet::new());
-        Self { name: name.to_owned(), len, write_max: 1 << 20, persist, allow, read }
+        let name = name.to_owned();
+        Self { name, len, write_max: 1 << 20, persist, allow, read, shown: None }
     }
 
     /// What an identity may do with it; `None`: it does not see it.
@@ -162,30 +166,71 @@ fn open(
     let file = setup.persist.clone().map(|path| file_of(path, memory.is_some())).transpose();
     let file = file.map_err(|source| RegionError::Persist { name: name(), source })?.map(Arc::new);
     let journal = take_journal(kept, &setup.name);
-    let of_journal = |source| RegionError::Journal { name: name(), source };
-    if let (Some(memory), Some((incarnation, journal))) = (&memory, journal) {
-        let of_memory = |error: std::io::Error| RegionError::Persist {
-            name: name(),
-            source: PersistError::descriptor(error),
-        };
-        let memory = memory.try_clone().map_err(of_memory)?;
-        let region = ActiveRegion::kept(&setup.name, (memory, journal), setup.write_max);
-        let region = Arc::new(region.map_err(of_journal)?);
-        return Ok(ServedRegion { setup, region, incarnation, file });
+    match (memory, journal) {
+        (Some(memory), Some(journal)) => {
+            let served = resumed(setup, memory, journal)?;
+            Ok(ServedRegion { file, ..served })
+        }
+        (memory, _) => {
+            let of_memory = |source| RegionError::Memory { name: name(), source };
+            let memory = match memory {
+                // The process before ended between keeping the one and the other.
+                Some(memory) => SharedRegion::from_memfd(memory).map_err(of_memory)?,
+                None => new_memory(&setup, file.as_deref())?,
+            };
+            Ok(ServedRegion { file, ..begin_region(setup, memory, keeper)? })
+        }
     }
+}
+
+/// The region that the process before has left, if its journal has this number.
+///
+/// # Errors
+/// [`RegionError`].
+pub fn kept_region(
+    setup: &RegionSetup,
+    incarnation: u64,
+    kept: &mut BTreeMap<String, OwnedFd>,
+) -> Result<Option<ServedRegion>, RegionError> {
+    let journal = kept.remove(&journal_name(&setup.name, incarnation));
+    match (kept.remove(&memory_name(&setup.name)), journal) {
+        (Some(memory), Some(journal)) => {
+            resumed(setup.clone(), memory, (incarnation, journal)).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn resumed(
+    setup: RegionSetup,
+    memory: OwnedFd,
+    (incarnation, journal): (u64, OwnedFd),
+) -> Result<ServedRegion, RegionError> {
+    let region = ActiveRegion::kept(&setup.name, (memory, journal), setup.write_max);
+    let of_journal = |source| RegionError::Journal { name: setup.name.clone(), source };
+    let region = Arc::new(region.map_err(of_journal)?);
+    Ok(ServedRegion { setup, region, incarnation, file: None })
+}
+
+/// A region with memory of the caller's and a new journal, both kept from now on.
+///
+/// # Errors
+/// [`RegionError`].
+pub fn begin_region(
+    setup: RegionSetup,
+    memory: SharedRegion,
+    keeper: &mut impl RegionKeeper,
+) -> Result<ServedRegion, RegionError> {
+    let name = || setup.name.clone();
+    let of_journal = |source| RegionError::Journal { name: name(), source };
     let of_memory = |source| RegionError::Memory { name: name(), source };
-    let memory = match memory {
-        // The process before ended between keeping the one and the other.
-        Some(memory) => SharedRegion::from_memfd(memory).map_err(of_memory)?,
-        None => new_memory(&setup, file.as_deref())?,
-    };
     let region = ActiveRegion::over(&setup.name, memory, setup.write_max).map_err(of_journal)?;
     let incarnation = random().ok_or(RegionError::Random)?;
     let (memory, journal) = region.descriptors().map_err(of_memory)?;
     let of_keeper = |source| RegionError::Keep { name: name(), source };
     keeper.keep(&memory_name(&setup.name), memory).map_err(of_keeper)?;
     keeper.keep(&journal_name(&setup.name, incarnation), journal).map_err(of_keeper)?;
-    Ok(ServedRegion { setup, region: Arc::new(region), incarnation, file })
+    Ok(ServedRegion { setup, region: Arc::new(region), incarnation, file: None })
 }
 
 /// Takes a region's file. If the region's memory was kept, the service goes on without.

@@ -91,7 +91,8 @@ impl SizeText {
 }
 
 /// Bytes of a text such as `64MiB`, `4096` or `1GiB`.
-pub(super) fn parse_size(text: &str) -> Option<usize> {
+#[must_use]
+pub fn parse_size(text: &str) -> Option<usize> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
     let shift = match unit.trim() {

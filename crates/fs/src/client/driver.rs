@@ -6,12 +6,13 @@
 
 use super::buffers::TransferBuffer;
 use super::error::FsError;
+use crate::protocol::{FsInode, FsNote};
 use outboard_active::{
     ActiveCall, ActiveClient, ActiveError, CallTicket, Executed, ModuleHash, Outcome, RemoteRegion,
 };
 use outboard_verbs::AdaptiveSpin;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,6 +27,9 @@ const ROOM_SLICE: Duration = Duration::from_millis(5);
 /// to the callers.
 const IDLE_SLICE: Duration = Duration::from_millis(200);
 const BUSY_SLICE: Duration = Duration::from_millis(10);
+
+/// What takes the bytes of notices.
+pub(super) type TakeBytes = Box<dyn Fn(&[u8]) + Send>;
 
 /// A call whose outcome is not taken.
 #[derive(Debug, Default)]
@@ -59,6 +63,12 @@ pub(super) struct DrivenClient {
     /// Buffers of calls that were given up and are over; `None` for one that must not be used
     /// again.
     returned: Vec<Option<TransferBuffer>>,
+    /// What takes the service's notices. It does not wait.
+    on_notice: Option<TakeBytes>,
+    /// Inodes that are open here: each connection is told of them.
+    opened: HashSet<(u64, u64)>,
+    /// The connection that was told.
+    told: u64,
 }
 
 /// See this file's first lines.
@@ -82,9 +92,21 @@ impl CallDriver {
         let readable = client.descriptor()?.try_clone_to_owned();
         let readable = readable.map_err(|error| FsError::Machine(error.to_string()))?;
         let (waiting, spin, returned) = (HashMap::new(), AdaptiveSpin::default(), Vec::new());
-        let (is_led, begun) = (false, 0);
-        let driven =
-            DrivenClient { client, region, module, waiting, is_led, begun, spin, returned };
+        let (is_led, begun, told) = (false, 0, client.connections());
+        let (on_notice, opened) = (None, HashSet::new());
+        let driven = DrivenClient {
+            client,
+            region,
+            module,
+            waiting,
+            is_led,
+            begun,
+            spin,
+            returned,
+            on_notice,
+            opened,
+            told,
+        };
         Ok(Self { driven: Mutex::new(driven), readable })
     }
 
@@ -155,6 +177,28 @@ impl CallDriver {
                 return Err(FsError::Interrupted);
             }
         }
+    }
+
+    /// Says what takes the service's notices.
+    pub(super) fn on_notice(&self, take: TakeBytes) {
+        self.lock().on_notice = Some(take);
+    }
+
+    /// Sends a note, if there is a connection. What is open each later connection is told again.
+    pub(super) fn note(&self, note: &FsNote) {
+        let mut driven = self.lock();
+        match note {
+            FsNote::Opened { inode } => {
+                driven.opened.insert((inode.number, inode.generation));
+            }
+            FsNote::Closed { inode } => {
+                driven.opened.remove(&(inode.number, inode.generation));
+            }
+            FsNote::InvalidatedAck { .. } => {}
+        }
+        // Where it cannot be sent the connection is lost, which the next call says.
+        let _sent = driven.client.note(&note.encode());
+        let _taken = driven.take_all(DrainHow::Poll);
     }
 
     /// Nobody asks for a call's outcome any more.
@@ -254,9 +298,28 @@ impl DrivenClient {
             };
             match executed {
                 Some(executed) => self.hand_over(executed),
-                None => return Ok(()),
+                None => break,
             }
         }
+        while let Some(notice) = self.client.take_notice() {
+            if let Some(take) = &self.on_notice {
+                take(&notice);
+            }
+        }
+        if self.told != self.client.connections() {
+            self.tell_again()?;
+        }
+        Ok(())
+    }
+
+    /// A new connection is told what is open here.
+    fn tell_again(&mut self) -> Result<(), FsError> {
+        self.told = self.client.connections();
+        for (number, generation) in &self.opened {
+            let inode = FsInode { number: *number, generation: *generation };
+            self.client.note(&FsNote::Opened { inode }.encode())?;
+        }
+        Ok(())
     }
 
     fn hand_over(&mut self, executed: Executed) {

@@ -93,8 +93,6 @@ pub struct FsCaller {
 
 /// What takes the service's notices.
 pub type TakeNotice = Box<dyn Fn(&FsNotice) + Send + Sync>;
-/// What sends notes to the service.
-pub type SendNote = Box<dyn Fn(&FsNote) + Send + Sync>;
 
 /// See this module's first lines.
 pub struct FsClient {
@@ -105,8 +103,6 @@ pub struct FsClient {
     root: FsInode,
     is_ended: AtomicBool,
     idle: Mutex<Option<JoinHandle<()>>>,
-    take_notice: Mutex<Option<TakeNotice>>,
-    send_note: Mutex<Option<SendNote>>,
 }
 
 impl std::fmt::Debug for FsClient {
@@ -148,8 +144,6 @@ impl FsClient {
             root,
             is_ended: AtomicBool::new(false),
             idle: Mutex::default(),
-            take_notice: Mutex::default(),
-            send_note: Mutex::default(),
         });
         client.start_idle()?;
         Ok(client)
@@ -185,31 +179,18 @@ impl FsClient {
         }
     }
 
-    /// Says what takes the service's notices.
+    /// Says what takes the service's notices. It must neither wait nor call this client. A notice of
+    /// another release is not known here, and left alone.
     pub fn on_notice(&self, take: TakeNotice) {
-        *self.take_notice.lock().unwrap_or_else(PoisonError::into_inner) = Some(take);
+        self.driver.on_notice(Box::new(move |bytes| match FsNotice::decode(bytes) {
+            Ok(notice) => take(&notice),
+            Err(error) => tracing::warn!(%error, "a notice of the service"),
+        }));
     }
 
-    /// Says what sends notes; without it there is nobody who wants them.
-    pub fn on_note(&self, send: SendNote) {
-        *self.send_note.lock().unwrap_or_else(PoisonError::into_inner) = Some(send);
-    }
-
-    /// A notice has come, as bytes. One of another release is not known here, and left alone.
-    pub fn handle_notice(&self, bytes: &[u8]) {
-        let take = self.take_notice.lock().unwrap_or_else(PoisonError::into_inner);
-        match (FsNotice::decode(bytes), take.as_ref()) {
-            (Ok(notice), Some(take)) => take(&notice),
-            (Ok(_), None) => {}
-            (Err(error), _) => tracing::warn!(%error, "a notice of the service"),
-        }
-    }
-
-    /// Sends a note.
+    /// Tells the service something.
     pub fn note(&self, note: &FsNote) {
-        if let Some(send) = &*self.send_note.lock().unwrap_or_else(PoisonError::into_inner) {
-            send(note);
-        }
+        self.driver.note(note);
     }
 
     /// Looks after the connection while nobody calls.

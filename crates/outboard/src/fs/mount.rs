@@ -26,7 +26,7 @@ use std::time::Instant;
 /// What the process that serves says when it does.
 const READY: &str = "mounted";
 /// The service that has file systems.
-const SERVICE: &str = "active";
+const SERVICE: &str = "fs";
 
 /// Mount a file system of a server on a directory.
 ///

@@ -1,0 +1,494 @@
+//! All of it: requests as they come, executions as they end, and what waits for what.
+//!
+//! A request costs the same however many files, clients or other requests there are. Bytes that
+//! requests have in memory are bounded in all: who comes when there are too many waits.
+
+use super::call::{FsCall, FsWork, OwnWork, ReadWork};
+use super::durable::DurableCommits;
+use super::entries::EntryKind;
+use super::io::IoThreads;
+use super::opens::OpenInodes;
+use super::pool::BlockPool;
+use crate::protocol::{FsInode, FsLayout, FsNote, FsReadArgs, ROOT, failure_of_errno};
+use crate::store::{FsStore, SyncMode};
+use outboard_active::service::{
+    BACKEND_TENANT, BACKEND_TOKEN, BackendCaller, BackendStep, RegionBackend,
+};
+use outboard_active::{ModuleHash, Outcome};
+use outboard_cluster::hub::PeerId;
+use outboard_cluster::service::ServiceError;
+use outboard_cluster::waker::Waker;
+use outboard_offcode::ActiveRegion;
+use outboard_offcode::executor::{Moment, Request, TimeLimit};
+use outboard_offcode::journal::Earlier;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes of files that requests have in memory, at most.
+const UNDER_WAY_MAX: usize = 64 << 20;
+/// Bytes of one read, or of one change, at most.
+pub(super) const PIECE_MAX: usize = 4 << 20;
+/// Where a file system begins in its region.
+const FS_ROOT: usize = ROOT as usize;
+/// How long one of the service's own executions may take.
+const OWN_LIMIT: Duration = Duration::from_secs(10);
+/// Bytes of a result of its own, at most.
+const OWN_RESULT_MAX: u32 = 256 << 10;
+
+/// What the service is made of.
+pub struct FsBackendOptions {
+    /// The file system's region.
+    pub region: Arc<ActiveRegion>,
+    /// The module `fs`.
+    pub module: ModuleHash,
+    /// What keeps commits, and has the bytes.
+    pub store: FsStore,
+    /// When commits go to the disk.
+    pub sync: SyncMode,
+    /// Flags of a file system that is made because the region has none.
+    pub flags: u64,
+    /// Wakes the service's loop.
+    pub waker: Waker,
+}
+
+impl fmt::Debug for FsBackendOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FsBackendOptions").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+/// What the service has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FsCounters {
+    /// Requests that only look at metadata.
+    pub looks: u64,
+    /// Requests that change metadata.
+    pub changes: u64,
+    /// Requests for bytes.
+    pub reads: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Requests that bring bytes.
+    pub writes: u64,
+    /// Bytes that were written.
+    pub written_bytes: u64,
+    /// Requests that waited for the disk.
+    pub syncs: u64,
+    /// Reads and writes that were begun anew, because the file had changed meanwhile.
+    pub again: u64,
+    /// Requests that waited because too much was under way.
+    pub held: u64,
+}
+
+/// What `outboard status` shows.
+#[derive(Debug, Serialize)]
+struct FsReport {
+    open_inodes: usize,
+    calls_now: usize,
+    reserved_blocks: u64,
+    durable: u64,
+    committed: u64,
+    store_failure: Option<String>,
+    #[serde(flatten)]
+    counters: FsCounters,
+}
+
+/// See this file's first lines.
+pub struct FsBackend {
+    pub(super) region: Arc<ActiveRegion>,
+    module: ModuleHash,
+    pub(super) store: DurableCommits,
+    pub(super) io: IoThreads,
+    pub(super) pool: BlockPool,
+    pub(super) opens: OpenInodes,
+    /// Inodes without names that somebody has open.
+    pub(super) nameless: HashSet<(u64, u64)>,
+    pub(super) calls: HashMap<u64, FsCall>,
+    own: HashMap<u64, OwnWork>,
+    next_own: u64,
+    steps: VecDeque<BackendStep>,
+    /// Writes that wait for blocks.
+    pub(super) waiting: VecDeque<u64>,
+    /// Requests that wait until a commit is durable.
+    durable: BTreeMap<u64, Vec<u64>>,
+    held: VecDeque<(BackendCaller, Request)>,
+    /// Bytes of files that requests have in memory.
+    pub(super) under_way: usize,
+    pub(super) is_reaping: bool,
+    /// When inodes that were open before the service started, and are not open now, are given up.
+    pub(super) orphans_at: Option<Instant>,
+    /// No block is reserved but for this process: none is asked for before.
+    pub(super) is_swept: bool,
+    /// There is a file system in the region.
+    pub(super) is_ready: bool,
+    pub(super) counters: FsCounters,
+}
+
+impl fmt::Debug for FsBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FsBackend").field("counters", &self.counters).finish_non_exhaustive()
+    }
+}
+
+impl FsBackend {
+    /// A service on a file system that is there.
+    #[must_use]
+    pub fn new(options: FsBackendOptions) -> Self {
+        let FsBackendOptions { region, module, store, sync, flags, waker } = options;
+        let wakes = waker.clone();
+        if !store.wake_by(Box::new(move || wakes.wake())) {
+            tracing::error!("the store wakes somebody else");
+        }
+        let store = DurableCommits::new(store, sync);
+        let blocks = store.data().block_count();
+        let is_made = region.memory().load_u64(FS_ROOT).is_ok_and(|magic| magic != 0);
+        let mut backend = Self {
+            region,
+            module,
+            io: IoThreads::new(Arc::clone(store.data()), waker),
+            store,
+            pool: BlockPool::new(blocks),
+            opens: OpenInodes::default(),
+            nameless: HashSet::new(),
+            calls: HashMap::new(),
+            own: HashMap::new(),
+            next_own: BACKEND_TOKEN,
+            steps: VecDeque::new(),
+            waiting: VecDeque::new(),
+            durable: BTreeMap::new(),
+            held: VecDeque::new(),
+            under_way: 0,
+            is_reaping: false,
+            orphans_at: None,
+            is_swept: false,
+            is_ready: is_made,
+            counters: FsCounters::default(),
+        };
+        match is_made {
+            true => backend.begin_housekeeping(),
+            false => backend.make(blocks, flags),
+        }
+        backend
+    }
+
+    /// Has one of the service's own requests executed.
+    pub(super) fn execute_own(&mut self, entry: &str, args: Vec<u8>, work: OwnWork) {
+        let token = self.next_own;
+        self.next_own += 1;
+        self.own.insert(token, work);
+        let request = Request {
+            token,
+            tenant: BACKEND_TENANT,
+            id: None,
+            retried_since: None,
+            region: Arc::clone(&self.region),
+            module: self.module,
+            entry: entry.to_owned(),
+            args,
+            out_cap: OWN_RESULT_MAX,
+            may_write: true,
+            is_at_client: false,
+            limit: TimeLimit::Executor(OWN_LIMIT),
+            moment: Moment::now(),
+        };
+        self.steps.push_back(BackendStep::Execute(Box::new(request)));
+    }
+
+    pub(super) fn execute(&mut self, request: Request) {
+        self.steps.push_back(BackendStep::Execute(Box::new(request)));
+    }
+
+    pub(super) fn fetch(&mut self, token: u64, from: outboard_cluster::hub::Exposed) {
+        self.steps.push_back(BackendStep::Fetch { token, from });
+    }
+
+    /// Ends a client's request at once.
+    pub(super) fn answer(&mut self, token: u64, outcome: Outcome) {
+        self.calls.remove(&token);
+        self.steps.push_back(BackendStep::Answer { token, outcome });
+    }
+
+    /// Ends a client's request by an error number.
+    pub(super) fn fail(&mut self, token: u64, errno: i32, text: &str) {
+        let code = failure_of_errno(errno);
+        self.answer(token, Outcome::Failed { code, text: text.to_owned() });
+    }
+
+    /// Ends a request that has changed something: when that is durable, if it must be.
+    pub(super) fn conclude(&mut self, token: u64, outcome: Outcome, is_synced: bool) {
+        let waits = is_synced || self.store.is_always_synced();
+        match outcome {
+            Outcome::Done { seq, .. } if waits => self.wait_durable(token, seq, outcome),
+            outcome => self.answer(token, outcome),
+        }
+    }
+
+    fn wait_durable(&mut self, token: u64, seq: u64, outcome: Outcome) {
+        if self.store.last() >= seq {
+            return self.answer(token, outcome);
+        }
+        if let Some(call) = self.calls.get_mut(&token) {
+            (call.request, call.work) = (None, FsWork::Durable(outcome));
+            self.durable.entry(seq).or_default().push(token);
+            self.store.want(seq);
+        }
+    }
+
+    /// Everything that the client has been told of becomes durable.
+    fn sync(&mut self, caller: BackendCaller, token: u64) {
+        self.counters.syncs += 1;
+        let call =
+            FsCall { peer: caller.peer, kind: EntryKind::Sync, request: None, work: FsWork::None };
+        self.calls.insert(token, call);
+        if let Some(why) = self.store.failure() {
+            return self.fail(token, libc::EIO, &why);
+        }
+        let seq = self.region.seq();
+        self.wait_durable(token, seq, Outcome::Done { result: Vec::new(), seq });
+    }
+
+    /// A request that is made again and was executed: its answer.
+    fn earlier(&self, request: &Request) -> Option<Outcome> {
+        let found = self.region.find(request.id?, request.retried_since?);
+        match found {
+            Ok(Earlier::NotExecuted) => None,
+            Ok(Earlier::Answered(result)) => Some(Outcome::Done { result, seq: self.region.seq() }),
+            Ok(Earlier::Unknown) => Some(Outcome::Unknown),
+            Err(error) => Some(Outcome::Machine(error.to_string())),
+        }
+    }
+
+    fn must_wait(&self) -> bool {
+        !self.is_ready || self.under_way >= UNDER_WAY_MAX || self.store.is_behind()
+    }
+
+    /// A request of the module's that is not held back; what of it is to be executed now.
+    fn begin(
+        &mut self,
+        caller: BackendCaller,
+        kind: EntryKind,
+        mut request: Request,
+    ) -> Option<Request> {
+        let (peer, token) = (caller.peer, request.token);
+        let call = |work| FsCall { peer, kind, request: None, work };
+        if kind.writes() {
+            if !caller.may_write {
+                self.fail(token, libc::EROFS, "this identity may only look");
+                return None;
+            }
+            request.may_write = true;
+            if let Some(why) = self.store.failure() {
+                self.fail(token, libc::EIO, &why);
+                return None;
+            }
+            if let Some(outcome) = self.earlier(&request) {
+                self.calls.insert(token, call(FsWork::None));
+                self.conclude(token, outcome, true);
+                return None;
+            }
+        }
+        match kind {
+            EntryKind::Look => {
+                self.counters.looks += 1;
+                Some(request)
+            }
+            EntryKind::Change | EntryKind::Remove => {
+                self.counters.changes += 1;
+                self.calls.insert(token, call(FsWork::None));
+                if kind == EntryKind::Remove {
+                    self.hold_what_is_open(&mut request);
+                }
+                Some(request)
+            }
+            EntryKind::Read => self.begin_read(caller, request),
+            EntryKind::Write => {
+                self.begin_write(caller, request);
+                None
+            }
+            EntryKind::Sync => {
+                self.sync(caller, token);
+                None
+            }
+        }
+    }
+
+    fn begin_read(&mut self, caller: BackendCaller, mut request: Request) -> Option<Request> {
+        let token = request.token;
+        let Some((args, _)) = FsReadArgs::split(&request.args) else {
+            // The module says so.
+            return Some(request);
+        };
+        self.counters.reads += 1;
+        let len = usize::try_from(args.len).unwrap_or(usize::MAX);
+        if len > PIECE_MAX {
+            self.fail(token, libc::EINVAL, "a read asks for 4 MiB at most");
+            return None;
+        }
+        let work =
+            ReadWork { offset: args.offset, version: 0, seq: 0, bytes: Vec::new(), tries: 0 };
+        let (peer, kept) = (caller.peer, Box::new(request.clone()));
+        let call =
+            FsCall { peer, kind: EntryKind::Read, request: Some(kept), work: FsWork::Read(work) };
+        self.calls.insert(token, call);
+        request.out_cap = super::reads::room_for(len);
+        Some(request)
+    }
+
+    fn take_held(&mut self) {
+        while !self.must_wait()
+            && let Some((caller, request)) = self.held.pop_front()
+        {
+            let Some(kind) = EntryKind::of(&request.entry) else { continue };
+            if let Some(request) = self.begin(caller, kind, request) {
+                self.execute(request);
+            }
+        }
+    }
+
+    fn take_durable(&mut self) {
+        let failure = self.store.failure();
+        let durable = self.store.last();
+        while let Some(entry) = self.durable.first_entry() {
+            if *entry.key() > durable && failure.is_none() {
+                break;
+            }
+            let is_durable = *entry.key() <= durable;
+            for token in entry.remove() {
+                match (self.calls.remove(&token).map(|call| call.work), &failure) {
+                    (Some(FsWork::Durable(outcome)), _) if is_durable => {
+                        self.answer(token, outcome);
+                    }
+                    (Some(_), Some(why)) => self.fail(token, libc::EIO, why),
+                    _ => {}
+                }
+            }
+        }
+        if self.pool.durable(durable) {
+            self.serve_waiting();
+        }
+    }
+}
+
+impl RegionBackend for FsBackend {
+    fn before(&mut self, caller: BackendCaller, mut request: Request) -> Option<Request> {
+        if request.module != self.module {
+            // Anybody's code may look.
+            request.may_write = false;
+            return Some(request);
+        }
+        let Some(kind) = EntryKind::of(&request.entry) else {
+            let why = format!("{:?} is no entry for clients", request.entry);
+            self.answer(request.token, Outcome::Refused(why));
+            return None;
+        };
+        let has_bytes = matches!(kind, EntryKind::Read | EntryKind::Write);
+        let waits = self.must_wait() || !self.held.is_empty();
+        if !self.is_ready || ((has_bytes || kind.writes()) && waits) {
+            self.counters.held += 1;
+            self.held.push_back((caller, request));
+            return None;
+        }
+        self.begin(caller, kind, request)
+    }
+
+    fn after(&mut self, token: u64, outcome: Outcome) -> Option<Outcome> {
+        if let Some(work) = self.own.remove(&token) {
+            self.own_done(work, outcome);
+            return None;
+        }
+        let Some(call) = self.calls.get(&token) else { return Some(outcome) };
+        match (call.kind, &call.work) {
+            (EntryKind::Read, FsWork::Read(_)) => self.read_looked(token, outcome),
+            (EntryKind::Write, FsWork::Write(_)) => self.mapped(token, outcome),
+            (EntryKind::Remove, _) => {
+                self.removed(&outcome);
+                self.conclude(token, outcome, false);
+            }
+            _ => self.conclude(token, outcome, false),
+        }
+        None
+    }
+
+    fn fetched(&mut self, token: u64, bytes: Vec<u8>) {
+        self.bytes_came(token, bytes);
+    }
+
+    fn note(&mut self, caller: BackendCaller, bytes: &[u8]) -> Result<(), ServiceError> {
+        match FsNote::decode(bytes)? {
+            FsNote::Opened { inode } => {
+                if !self.opens.open(caller.peer, inode) {
+                    return Err("it has more inodes open than a client may".into());
+                }
+            }
+            FsNote::Closed { inode } => {
+                if self.opens.close(caller.peer, inode) {
+                    self.closed(inode);
+                }
+            }
+            FsNote::InvalidatedAck { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn gone(&mut self, peer: PeerId) {
+        self.opens.gone(peer, Instant::now());
+        let fetching = |call: &FsCall| call.peer == peer && call.is_fetching();
+        let its = self.calls.iter().filter(|(_, call)| fetching(call));
+        for token in its.map(|(token, _)| *token).collect::<Vec<_>>() {
+            self.drop_bytes(token);
+            // A client that comes back gets it begun anew.
+            self.answer(token, Outcome::Killed);
+        }
+    }
+
+    fn turn(&mut self, now: Instant) {
+        while let Some(done) = self.io.next() {
+            self.io_done(done);
+        }
+        self.take_durable();
+        for inode in self.opens.expire(now) {
+            self.closed(inode);
+        }
+        self.keep_house(now);
+        self.take_held();
+    }
+
+    fn step(&mut self) -> Option<BackendStep> {
+        self.steps.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.opens.deadline().into_iter().chain(self.orphans_at).min()
+    }
+
+    fn ended(&mut self) -> Result<(), ServiceError> {
+        Ok(self.store.close()?)
+    }
+
+    fn report(&self) -> Value {
+        let report = FsReport {
+            open_inodes: self.opens.len(),
+            calls_now: self.calls.len(),
+            reserved_blocks: self.pool.len(),
+            durable: self.store.last(),
+            committed: self.region.seq(),
+            store_failure: self.store.failure(),
+            counters: self.counters,
+        };
+        // Plain numbers always have a form.
+        serde_json::to_value(report).unwrap_or_default()
+    }
+}
+
+impl FsBackend {
+    /// Nobody has an inode open any more.
+    fn closed(&mut self, inode: FsInode) {
+        if self.nameless.remove(&(inode.number, inode.generation)) {
+            self.release(inode);
+        }
+    }
+}

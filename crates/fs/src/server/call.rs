@@ -1,0 +1,104 @@
+//! A client's request while the service has it: what it is, and what it waits for.
+
+use super::entries::EntryKind;
+use super::plan::ChangePlan;
+use crate::protocol::{FsBlocksRun, FsChangeArgs, FsExtent, FsInode};
+use outboard_cluster::hub::PeerId;
+use outboard_offcode::Outcome;
+use outboard_offcode::executor::Request;
+
+/// A request.
+#[derive(Debug)]
+pub(super) struct FsCall {
+    pub(super) peer: PeerId,
+    pub(super) kind: EntryKind,
+    /// The request, while it is not being executed.
+    pub(super) request: Option<Box<Request>>,
+    pub(super) work: FsWork,
+}
+
+impl FsCall {
+    /// Whether it needs its client's memory now.
+    pub(super) fn is_fetching(&self) -> bool {
+        matches!(&self.work, FsWork::Write(work) if matches!(work.stage, WriteStage::Fetching))
+    }
+}
+
+/// What else it needs.
+#[derive(Debug)]
+pub(super) enum FsWork {
+    /// Nothing: it is executed.
+    None,
+    /// Bytes are read.
+    Read(ReadWork),
+    /// Bytes are written.
+    Write(Box<WriteWork>),
+    /// Its outcome waits until a commit is durable.
+    Durable(Outcome),
+}
+
+/// A read: where it is, and how often it was begun.
+#[derive(Debug)]
+pub(super) struct ReadWork {
+    pub(super) offset: u64,
+    /// The version of the record with whose extents the bytes are read, and the last commit then.
+    pub(super) version: u64,
+    pub(super) seq: u64,
+    /// The answer, while it is asked whether it is right.
+    pub(super) bytes: Vec<u8>,
+    pub(super) tries: u32,
+}
+
+/// A write: what is to be changed, and how far it is.
+#[derive(Debug)]
+pub(super) struct WriteWork {
+    pub(super) change: FsChangeArgs,
+    pub(super) bytes: Vec<u8>,
+    pub(super) stage: WriteStage,
+    pub(super) tries: u32,
+}
+
+/// How far a write is.
+#[derive(Debug)]
+pub(super) enum WriteStage {
+    /// Its bytes are being fetched from the client's memory.
+    Fetching,
+    /// The file is looked at: its record, or its blocks as well.
+    Looking {
+        /// The size, if it is known already.
+        size: Option<u64>,
+    },
+    /// It waits for blocks.
+    Waiting(ChangePlan),
+    /// A thread writes.
+    Writing(ChangePlan, Vec<FsBlocksRun>, Vec<FsExtent>),
+    /// The module maps the blocks.
+    Mapping(Vec<FsBlocksRun>),
+}
+
+/// What one of the service's own executions is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OwnWork {
+    /// A look for a client's request.
+    Look {
+        /// The request's token.
+        of: u64,
+    },
+    /// Whether what was read for a client's request is right.
+    Verify {
+        /// The request's token.
+        of: u64,
+    },
+    /// A file system is made.
+    Make,
+    /// Blocks are reserved.
+    Reserve,
+    /// An inode that nobody has open any more is given up.
+    Release(FsInode),
+    /// What inodes without names have is given back.
+    Reap,
+    /// Inodes that were open when the service ended before.
+    Orphans,
+    /// Blocks that were reserved when the service ended before.
+    Sweep,
+}

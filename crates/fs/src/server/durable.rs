@@ -1,0 +1,57 @@
+//! The store, by the numbers that the region gives its commits.
+
+use crate::store::{DataFile, FsStore, SyncMode};
+use std::sync::Arc;
+
+/// See this file's first lines.
+#[derive(Debug)]
+pub(super) struct DurableCommits {
+    /// `None` once it is closed.
+    store: Option<FsStore>,
+    data: Arc<DataFile>,
+    mode: SyncMode,
+}
+
+impl DurableCommits {
+    pub(super) fn new(store: FsStore, mode: SyncMode) -> Self {
+        Self { data: Arc::clone(store.data()), store: Some(store), mode }
+    }
+
+    pub(super) fn data(&self) -> &Arc<DataFile> {
+        &self.data
+    }
+
+    /// The last commit that is durable.
+    pub(super) fn last(&self) -> u64 {
+        let last = |store: &FsStore| store.durable().saturating_sub(store.seq_of(0));
+        self.store.as_ref().map_or(0, last)
+    }
+
+    /// Has commits up to this one made durable soon.
+    pub(super) fn want(&self, seq: u64) {
+        if let Some(store) = &self.store {
+            store.want(store.seq_of(seq));
+        }
+    }
+
+    /// Why nothing more becomes durable.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.store.as_ref()?.failure().map(ToString::to_string)
+    }
+
+    /// Whether too much waits for the disk.
+    pub(super) fn is_behind(&self) -> bool {
+        self.store.as_ref().is_some_and(FsStore::is_behind)
+    }
+
+    /// Whether every change is answered only when it is durable.
+    pub(super) fn is_always_synced(&self) -> bool {
+        self.mode == SyncMode::Always
+    }
+
+    /// The node ends: everything becomes durable, and the next start finds it in order.
+    pub(super) fn close(&mut self) -> Result<(), String> {
+        let closed = self.store.take().map_or(Ok(()), FsStore::close);
+        closed.map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,56 @@
+//! What clients may execute on a file system's region, and what the service does around it: a
+//! table.
+
+/// What the service does around an execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EntryKind {
+    /// Nothing: it only looks.
+    Look,
+    /// It changes metadata.
+    Change,
+    /// It may take the last name of an inode that somebody has open.
+    Remove,
+    /// The service adds the bytes.
+    Read,
+    /// The service takes the bytes.
+    Write,
+    /// The service waits for the disk; the module is not asked.
+    Sync,
+}
+
+const ENTRIES: &[(&str, EntryKind)] = &[
+    ("get", EntryKind::Look),
+    ("find", EntryKind::Look),
+    ("walk", EntryKind::Look),
+    ("list", EntryKind::Look),
+    ("target", EntryKind::Look),
+    ("access", EntryKind::Look),
+    ("stats", EntryKind::Look),
+    ("get_xattr", EntryKind::Look),
+    ("list_xattr", EntryKind::Look),
+    ("seek", EntryKind::Look),
+    ("make", EntryKind::Change),
+    ("link", EntryKind::Change),
+    ("set", EntryKind::Change),
+    ("set_xattr", EntryKind::Change),
+    ("remove_xattr", EntryKind::Change),
+    ("share", EntryKind::Change),
+    ("unlink", EntryKind::Remove),
+    ("rmdir", EntryKind::Remove),
+    ("rename", EntryKind::Remove),
+    ("read", EntryKind::Read),
+    ("change", EntryKind::Write),
+    ("sync", EntryKind::Sync),
+];
+
+impl EntryKind {
+    /// What an entry is to clients; `None`: it is the service's own, or none.
+    pub(super) fn of(entry: &str) -> Option<Self> {
+        ENTRIES.iter().find(|(name, _)| *name == entry).map(|(_, kind)| *kind)
+    }
+
+    /// Whether it changes the region.
+    pub(super) fn writes(self) -> bool {
+        matches!(self, Self::Change | Self::Remove | Self::Write)
+    }
+}

@@ -1,0 +1,211 @@
+//! What threads do for the service's loop: bytes of files from the store, and into it.
+
+use super::plan::{Fill, Piece};
+use crate::protocol::{BLOCK_LEN, FsBlocksRun, FsExtent};
+use crate::store::DataFile;
+use outboard_cluster::waker::Waker;
+use outboard_cluster::workers::Workers;
+use std::io::{self, IoSlice};
+use std::sync::{Arc, mpsc};
+
+/// Threads that wait for the disk.
+const THREADS: usize = 16;
+const BLOCK: usize = BLOCK_LEN as usize;
+
+/// What a thread has done.
+#[derive(Debug)]
+pub(super) struct IoDone {
+    /// For which request.
+    pub(super) token: u64,
+    /// The request's bytes, or what was read.
+    pub(super) bytes: Vec<u8>,
+    pub(super) result: io::Result<()>,
+}
+
+/// See this file's first lines.
+pub(super) struct IoThreads {
+    store: Arc<DataFile>,
+    workers: Workers,
+    sender: mpsc::Sender<IoDone>,
+    finished: mpsc::Receiver<IoDone>,
+    waker: Waker,
+}
+
+impl IoThreads {
+    pub(super) fn new(store: Arc<DataFile>, waker: Waker) -> Self {
+        let (sender, finished) = mpsc::channel();
+        Self { store, workers: Workers::new("outboard-fs-io", THREADS), sender, finished, waker }
+    }
+
+    /// The next thing that is done.
+    pub(super) fn next(&self) -> Option<IoDone> {
+        self.finished.try_recv().ok()
+    }
+
+    /// Writes pieces into blocks.
+    pub(super) fn write(&self, token: u64, bytes: Vec<u8>, work: (Vec<Piece>, Vec<FsExtent>)) {
+        self.run(token, bytes, move |store, bytes| write_pieces(store, bytes, &work.0, &work.1));
+    }
+
+    /// Reads a file's bytes, from an offset on, into the memory given from `at` on.
+    pub(super) fn read(
+        &self,
+        token: u64,
+        bytes: Vec<u8>,
+        (at, offset, extents): (usize, u64, Vec<FsExtent>),
+    ) {
+        self.run(token, bytes, move |store, bytes| {
+            parts(&extents, offset, bytes.len() - at).try_for_each(|(block, skip, range)| {
+                store.read(block, skip as u64, &mut bytes[at + range.start..at + range.end])
+            })
+        });
+    }
+
+    /// As [`Self::read`], if all bytes are in memory; false if not.
+    pub(super) fn read_now(&self, bytes: &mut [u8], (offset, extents): (u64, &[FsExtent])) -> bool {
+        let len = bytes.len();
+        parts(extents, offset, len)
+            .all(|(block, skip, range)| self.store.read_now(block, skip as u64, &mut bytes[range]))
+    }
+
+    fn run(
+        &self,
+        token: u64,
+        mut bytes: Vec<u8>,
+        work: impl FnOnce(&DataFile, &mut Vec<u8>) -> io::Result<()> + Send + 'static,
+    ) {
+        let (store, sender, waker) =
+            (Arc::clone(&self.store), self.sender.clone(), self.waker.clone());
+        let job = move || {
+            let result = work(&*store, &mut bytes);
+            // Without a loop nobody asks.
+            let _sent = sender.send(IoDone { token, bytes, result });
+            waker.wake();
+        };
+        if !self.workers.run(job) {
+            let result = Err(io::Error::other("too much waits for the disk"));
+            // This end of the channel is here.
+            let _sent = self.sender.send(IoDone { token, bytes: Vec::new(), result });
+            self.waker.wake();
+        }
+    }
+}
+
+/// Where parts of `len` bytes of a file from an offset on are: the block, how many bytes of it to
+/// leave out, and which of the bytes they are. What lies in no extent is a hole.
+fn parts(
+    extents: &[FsExtent],
+    offset: u64,
+    len: usize,
+) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> + '_ {
+    let end = offset.saturating_add(len as u64);
+    extents.iter().filter_map(move |extent| {
+        let first = extent.file.checked_mul(BLOCK_LEN)?;
+        let from = first.max(offset);
+        let to = first.checked_add(extent.len.checked_mul(BLOCK_LEN)?)?.min(end);
+        if from >= to {
+            return None;
+        }
+        let block = extent.block + (from - first) / BLOCK_LEN;
+        let skip = usize::try_from(from % BLOCK_LEN).ok()?;
+        let at = usize::try_from(from - offset).ok()?;
+        Some((block, skip, at..at + usize::try_from(to - from).ok()?))
+    })
+}
+
+/// Which blocks of the store get which blocks of the file.
+pub(super) fn lay_out(pieces: &[Piece], runs: &[FsBlocksRun]) -> Vec<FsExtent> {
+    let (mut runs, mut extents) = (runs.iter().copied(), Vec::new());
+    let mut run = FsBlocksRun::default();
+    for piece in pieces {
+        let (mut file, mut left) = (piece.file, piece.blocks);
+        while left > 0 {
+            if run.len == 0 {
+                let Some(next) = runs.next() else { return extents };
+                run = next;
+            }
+            let len = left.min(run.len);
+            extents.push(FsExtent { file, block: run.start, len });
+            (file, left) = (file + len, left - len);
+            run = FsBlocksRun { start: run.start + len, len: run.len - len };
+        }
+    }
+    extents
+}
+
+fn write_pieces(
+    store: &DataFile,
+    bytes: &[u8],
+    pieces: &[Piece],
+    extents: &[FsExtent],
+) -> io::Result<()> {
+    for piece in pieces {
+        let made;
+        let all = match &piece.fill {
+            Fill::Bytes(range) if piece.at == 0 && range.len() == piece.len() => {
+                &bytes[range.clone()]
+            }
+            _ => {
+                made = assemble(store, bytes, piece)?;
+                &made
+            }
+        };
+        let end = piece.file + piece.blocks;
+        let its = extents.iter().filter(|one| one.file >= piece.file && one.file < end);
+        for extent in its {
+            let from = usize::try_from(extent.file - piece.file).unwrap_or(usize::MAX) * BLOCK;
+            let len = usize::try_from(extent.len).unwrap_or(usize::MAX) * BLOCK;
+            store.write(extent.block, 0, &mut [IoSlice::new(&all[from..from + len])])?;
+        }
+    }
+    Ok(())
+}
+
+/// A piece's blocks: what stays of the old ones, with the change over it.
+fn assemble(store: &DataFile, bytes: &[u8], piece: &Piece) -> io::Result<Vec<u8>> {
+    let mut all = vec![0; piece.len()];
+    if let Some(head) = piece.head {
+        store.read(head, 0, &mut all[..BLOCK])?;
+    }
+    if let Some(tail) = piece.tail {
+        let at = all.len() - BLOCK;
+        store.read(tail, 0, &mut all[at..])?;
+    }
+    match &piece.fill {
+        Fill::Bytes(range) => {
+            all[piece.at..piece.at + range.len()].copy_from_slice(&bytes[range.clone()]);
+        }
+        Fill::Zeroes(len) => all[piece.at..piece.at + len].fill(0),
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_get_the_blocks_of_runs_in_order() {
+        let piece = |file, blocks| Piece {
+            file,
+            blocks,
+            head: None,
+            tail: None,
+            at: 0,
+            fill: Fill::Zeroes(0),
+        };
+        let runs = [FsBlocksRun { start: 10, len: 2 }, FsBlocksRun { start: 20, len: 3 }];
+        let extent = |file, block, len| FsExtent { file, block, len };
+        let laid = lay_out(&[piece(0, 3), piece(9, 2)], &runs);
+        assert_eq!(laid, [extent(0, 10, 2), extent(2, 20, 1), extent(9, 21, 2)]);
+    }
+
+    #[test]
+    fn parts_of_a_file_leave_holes_out() {
+        let extents =
+            [FsExtent { file: 1, block: 7, len: 2 }, FsExtent { file: 5, block: 90, len: 9 }];
+        let found: Vec<_> = parts(&extents, 4100, 20_000).collect();
+        assert_eq!(found, [(7, 4, 0..8188), (90, 0, 16_380..20_000)]);
+        assert_eq!(parts(&extents, 0, 4096).count(), 0);
+    }
+}

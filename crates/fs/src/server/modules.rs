@@ -1,0 +1,31 @@
+//! The modules that a file system is made of, as they were built.
+
+use outboard_active::ModuleHash;
+use outboard_offcode::{LoadError, ModuleStore, WasmEngine};
+use std::collections::HashSet;
+
+/// Each after those that it imports.
+const MODULES: [(&str, &[u8]); 6] = [
+    ("alloc", include_bytes!("../../../../modules/built/alloc.wasm")),
+    ("blocks", include_bytes!("../../../../modules/built/blocks.wasm")),
+    ("table", include_bytes!("../../../../modules/built/table.wasm")),
+    ("names", include_bytes!("../../../../modules/built/names.wasm")),
+    ("inode", include_bytes!("../../../../modules/built/inode.wasm")),
+    ("fs", include_bytes!("../../../../modules/built/fs.wasm")),
+];
+
+/// The hash of the module `fs`.
+#[must_use]
+pub fn fs_module() -> ModuleHash {
+    ModuleHash::of(MODULES[MODULES.len() - 1].1)
+}
+
+/// Loads them for everybody.
+///
+/// # Errors
+/// [`LoadError`]: this machine's.
+pub(super) fn load<E: WasmEngine>(
+    store: &ModuleStore<E>,
+) -> Result<HashSet<ModuleHash>, LoadError> {
+    MODULES.iter().map(|(name, bytes)| Ok(store.load(None, name, bytes)?.hash)).collect()
+}

@@ -1,0 +1,137 @@
+//! The service's process: a store becomes a region, which is served.
+//!
+//! The region's memory and its journal are kept by the node's supervisor. If they are there and are
+//! those that the store knows, the service before was killed, and nothing is lost; else the store
+//! is recovered from its checkpoints and its log.
+
+use super::backend::{FsBackend, FsBackendOptions};
+use super::modules;
+use super::table::FsTable;
+use crate::protocol::{REGION, SQUASH_ROOT};
+use crate::store::{FsStore, FsStoreError, FsStoreOptions, OpenedStore};
+use outboard_active::service::{
+    ActiveLimits, ActiveService, ActiveServiceOptions, RegionKeeper, RegionSetup, ServedRegion,
+    begin_region, hub_options, kept_region,
+};
+use outboard_cluster::hub::HubOptions;
+use outboard_cluster::node::{Needs, ServiceLink, ServiceTable, TableError};
+use outboard_cluster::service::{SpinMode, run};
+use outboard_offcode::{ActiveRegion, ModuleStore, Wasmtime};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Bytes of metadata that one execution may change: the module asks for 4 MiB.
+const WRITES_MAX: usize = 8 << 20;
+/// Where the tree's header ends, which clients read.
+const HEADER_END: usize = 128;
+/// Bytes of answers that wait for a client: as many as it may have asked for.
+const ANSWERS_MAX: usize = 128 << 20;
+
+/// Checks the service's table, before a node starts.
+///
+/// # Errors
+/// Reports the operator's mistake in the table.
+pub fn check_table(table: ServiceTable<'_>) -> Result<Needs, TableError> {
+    table.read::<FsTable>()?.check()
+}
+
+/// Runs the service until its node ends.
+pub fn serve(mut link: ServiceLink) -> ExitCode {
+    match service(&mut link) {
+        Ok(service) => run(link, HubOptions { waiting_max: ANSWERS_MAX, ..hub_options() }, service),
+        Err(error) => link.not_started(&*error),
+    }
+}
+
+fn service(link: &mut ServiceLink) -> Result<ActiveService, Box<dyn Error>> {
+    let table: FsTable = serde_json::from_value(link.config().clone())
+        .map_err(|error| format!("table {} of the configuration: {error}", link.service()))?;
+    let opened = open(table.store()?, &table)?;
+    let setup = RegionSetup {
+        write_max: WRITES_MAX,
+        allow: table.allow()?,
+        read: table.read()?,
+        shown: Some(HEADER_END),
+        ..RegionSetup::new(REGION, usize::try_from(opened.superblock().region_len)?)
+    };
+    let (kept, mut keeper) = (link.take_kept(), link.requester());
+    let options = table.options();
+    let (store, served) = begin(opened, setup, (kept, &mut keeper), options)?;
+    let flags = if table.root_squash { SQUASH_ROOT } else { 0 };
+    serve_region(store, served, (options, flags))
+}
+
+/// Opens a store, or makes it.
+fn open(directory: &Path, table: &FsTable) -> Result<OpenedStore, Box<dyn Error>> {
+    let shape = table.shape()?;
+    match OpenedStore::open(directory) {
+        Err(FsStoreError::NotAStore { .. }) => Ok(OpenedStore::create(directory, shape)?),
+        Ok(opened) if table.says_size() => {
+            opened.expect(shape)?;
+            Ok(opened)
+        }
+        opened => Ok(opened?),
+    }
+}
+
+/// The region of a store, and the store in use.
+fn begin(
+    opened: OpenedStore,
+    setup: RegionSetup,
+    (mut kept, keeper): (BTreeMap<String, OwnedFd>, &mut impl RegionKeeper),
+    options: FsStoreOptions,
+) -> Result<(FsStore, ServedRegion), Box<dyn Error>> {
+    let incarnation = opened.superblock().incarnation;
+    let resumed = kept_region(&setup, incarnation, &mut kept)?;
+    for name in kept.into_keys() {
+        // It is discarded with the node at the latest.
+        let _discarded = keeper.discard(&name);
+    }
+    if let Some(served) = resumed {
+        tracing::info!("the region outlived the service before");
+        let store = opened.adopt(&served.region, incarnation, options)?;
+        return Ok((store, served));
+    }
+    let recovered = opened.recover()?;
+    if let Some(why) = &recovered.passed_over {
+        tracing::warn!(why, "the newer checkpoint is not used");
+    }
+    tracing::info!(
+        commit = recovered.last_seq,
+        was_closed = recovered.is_orderly,
+        "the store is read"
+    );
+    let served = begin_region(setup, recovered.memory.clone(), keeper)?;
+    let store = opened.start(recovered, &served.region, served.incarnation, options)?;
+    Ok((store, served))
+}
+
+fn serve_region(
+    store: FsStore,
+    served: ServedRegion,
+    (options, flags): (FsStoreOptions, u64),
+) -> Result<ActiveService, Box<dyn Error>> {
+    let limits = ActiveLimits::default();
+    let engine = Wasmtime::new(outboard_active::service::cache_directory().as_deref())?;
+    let modules = Arc::new(ModuleStore::new(Arc::new(engine), limits.store));
+    let operators = modules::load(&modules)?;
+    let region: Arc<ActiveRegion> = Arc::clone(&served.region);
+    let mut service = ActiveService::new(ActiveServiceOptions {
+        regions: vec![served],
+        store: modules,
+        operators,
+        limits,
+        spin: SpinMode::Adaptive,
+    })?;
+    let module = modules::fs_module();
+    let (waker, sync) = (service.waker(), options.sync);
+    let backend = FsBackend::new(FsBackendOptions { region, module, store, sync, flags, waker });
+    match service.back(REGION, Box::new(backend)) {
+        true => Ok(service),
+        false => Err("the service lost its region: a fault of its own".into()),
+    }
+}

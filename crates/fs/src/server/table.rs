@@ -1,0 +1,199 @@
+//! The service's table of a node's configuration.
+//!
+//! docs/fs.md, "A node's table", has one with every key and what it means.
+
+use crate::store::{FsStoreOptions, StoreShape, SyncMode};
+use outboard_cluster::node::{Needs, TableError};
+use outboard_secure::NodeId;
+use serde::Deserialize;
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Bytes of a store's data where nothing is said.
+const SIZE: u64 = 8 << 30;
+const SIZE_MIN: u64 = 1 << 20;
+/// Bytes of metadata, at least and at most.
+const METADATA_MIN: u64 = 4 << 20;
+const METADATA_MAX: u64 = 3 << 30;
+/// Bytes of data for which there is one of metadata, where nothing is said.
+const DATA_OF_ONE: u64 = 16;
+/// Bytes of a page of WebAssembly: regions have whole pages.
+const PAGE: u64 = 64 << 10;
+const BLOCK: u64 = 4096;
+/// Bytes that any disk writes in a second.
+const DISK_A_SECOND: u64 = 32 << 20;
+
+/// See this file's first lines.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FsTable {
+    store: Option<PathBuf>,
+    size: Option<SizeWord>,
+    metadata: Option<SizeWord>,
+    #[serde(default)]
+    sync: SyncWord,
+    #[serde(default = "yes")]
+    pub(super) root_squash: bool,
+    allow: Option<Vec<String>>,
+    #[serde(default)]
+    read: Vec<String>,
+    /// Jobs of this service: the node's own word, which every table may have.
+    #[serde(rename = "slots")]
+    _slots: Option<u32>,
+}
+
+/// Bytes: a number, or a number with a unit.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a size is a number of bytes, or text such as \"8GiB\"")]
+enum SizeWord {
+    Bytes(u64),
+    Text(String),
+}
+
+/// When commits go to the disk.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum SyncWord {
+    /// Before any change is answered.
+    Always,
+    /// When a client asks, and each second.
+    #[default]
+    Second,
+    /// When the system likes.
+    Never,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl SizeWord {
+    fn bytes(&self) -> Result<u64, String> {
+        match self {
+            Self::Bytes(bytes) => Ok(*bytes),
+            Self::Text(text) => outboard_active::service::parse_size(text)
+                .map(|bytes| bytes as u64)
+                .ok_or_else(|| {
+                    format!(
+                        "{text:?} is no size: write a number and KiB, MiB or GiB, as in \"8GiB\""
+                    )
+                }),
+        }
+    }
+}
+
+impl FsTable {
+    /// The store's directory.
+    pub(super) fn store(&self) -> Result<&PathBuf, TableError> {
+        let missing = || {
+            TableError::incomplete(
+                "no store: name its directory, by outboard fs serve --store DIR, or in the \
+                 configuration as [fs] with store = \"/var/lib/outboard/fs\"",
+            )
+        };
+        let store = self.store.as_ref().ok_or_else(missing)?;
+        match store.is_absolute() {
+            true => Ok(store),
+            false => {
+                let why = format!("store = {}: write an absolute path", store.display());
+                Err(TableError::new(why))
+            }
+        }
+    }
+
+    /// How large a store is made; `None`: as large as it is, or the usual size.
+    pub(super) fn shape(&self) -> Result<StoreShape, String> {
+        let size = self.size.as_ref().map(SizeWord::bytes).transpose()?.unwrap_or(SIZE);
+        if size < SIZE_MIN {
+            return Err(format!("size = {size}: a store has 1 MiB at least"));
+        }
+        let metadata = match &self.metadata {
+            Some(metadata) => metadata.bytes()?,
+            None => (size / DATA_OF_ONE).clamp(64 << 20, METADATA_MAX),
+        };
+        if !(METADATA_MIN..=METADATA_MAX).contains(&metadata) {
+            return Err(format!("metadata = {metadata}: from 4 MiB to 3 GiB"));
+        }
+        Ok(StoreShape { block_count: size / BLOCK, region_len: metadata.next_multiple_of(PAGE) })
+    }
+
+    /// Whether the operator says how large the store is.
+    pub(super) fn says_size(&self) -> bool {
+        self.size.is_some() || self.metadata.is_some()
+    }
+
+    pub(super) fn options(&self) -> FsStoreOptions {
+        let at_least_every = Duration::from_secs(1);
+        let sync = match self.sync {
+            SyncWord::Always => SyncMode::Always,
+            SyncWord::Second => SyncMode::OnRequest { at_least_every },
+            SyncWord::Never => SyncMode::Never,
+        };
+        FsStoreOptions { sync, ..FsStoreOptions::default() }
+    }
+
+    /// The identities that may change something; `None`: every one that has the service's key.
+    pub(super) fn allow(&self) -> Result<Option<HashSet<NodeId>>, String> {
+        self.allow.as_deref().map(identities).transpose()
+    }
+
+    /// The identities that may only look.
+    pub(super) fn read(&self) -> Result<HashSet<NodeId>, String> {
+        identities(&self.read)
+    }
+
+    /// Checks everything; what the service needs.
+    pub(super) fn check(&self) -> Result<Needs, TableError> {
+        let store = self.store()?;
+        let shape = self.shape().map_err(TableError::new)?;
+        self.allow().and_then(|_| self.read()).map_err(TableError::new)?;
+        let ending = Needs::ENDING + Duration::from_secs(shape.region_len / DISK_A_SECOND);
+        Ok(Needs { directories: vec![store.clone()], ending, ..Needs::default() })
+    }
+}
+
+fn identities(all: &[String]) -> Result<HashSet<NodeId>, String> {
+    let parse = |id: &String| id.parse().map_err(|error| format!("{id:?}: {error}"));
+    all.iter().map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn checked(value: Value) -> Result<StoreShape, String> {
+        let table: FsTable = serde_json::from_value(value).map_err(|why| why.to_string())?;
+        table.check().map_err(|why| why.to_string())?;
+        table.shape()
+    }
+
+    #[test]
+    fn a_store_has_a_directory_and_sizes() {
+        let shape = checked(json!({ "store": "/var/lib/x", "size": "1GiB" })).expect("legal");
+        assert_eq!(shape, StoreShape { block_count: 1 << 18, region_len: 64 << 20 });
+        let shape = checked(json!({ "store": "/x", "size": "1MiB", "metadata": "5MiB" }));
+        assert_eq!(shape.map(|shape| shape.region_len), Ok(5 << 20));
+        let large = checked(json!({ "store": "/x", "size": "1024GiB" })).expect("legal");
+        assert_eq!(large.region_len, METADATA_MAX);
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        let mistakes = [
+            (json!({}), "no store"),
+            (json!({ "store": "x" }), "absolute path"),
+            (json!({ "store": "/x", "size": "8" }), "1 MiB at least"),
+            (json!({ "store": "/x", "size": "lots" }), "\"lots\" is no size"),
+            (json!({ "store": "/x", "metadata": "4GiB" }), "to 3 GiB"),
+            (json!({ "store": "/x", "sync": "often" }), "unknown variant"),
+            (json!({ "store": "/x", "allow": ["me"] }), "32 hexadecimal"),
+            (json!({ "stoer": "/x" }), "unknown field"),
+        ];
+        for (value, why) in mistakes {
+            let found = checked(value).expect_err("a mistake");
+            assert!(found.contains(why), "{found}, not {why}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! `outboard fs serve`: a node that serves a file system and nothing else.
+
+use crate::Outcome;
+use crate::node;
+use clap::{Args, ValueEnum};
+use outboard_cluster::node::NodeConfig;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Serve a file system out of a directory, which is made if it is not there.
+///
+/// The directory is a store of its own: it has no files that other programs could read, and none of
+/// theirs. `outboard node` serves file systems, too, beside other services.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  outboard fs serve --store /var/lib/outboard/fs --size 8GiB --listen 0.0.0.0:7410")]
+pub(crate) struct ServeArgs {
+    /// The store's directory.
+    #[arg(long, value_name = "DIR")]
+    store: PathBuf,
+    /// Bytes of files that a new store has room for [default: 8GiB].
+    #[arg(long, value_name = "SIZE")]
+    size: Option<String>,
+    /// Memory for names and attributes in a new store [default: a sixteenth, 64MiB to 3GiB].
+    #[arg(long, value_name = "SIZE")]
+    metadata: Option<String>,
+    /// When changes go to the disk, besides when programs ask for it (fsync).
+    #[arg(long, value_enum, default_value_t = SyncChoice::Second)]
+    sync: SyncChoice,
+    /// User 0 of clients may everything here, as on a disk of theirs.
+    #[arg(long)]
+    no_root_squash: bool,
+    /// Where to listen, with commas between [default: 127.0.0.1:7410].
+    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
+    listen: Option<Vec<SocketAddr>>,
+    /// The cluster's key, or the key of the service fs.
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// No third party reads or alters what the network carries: clients that are set to trust it
+    /// too may talk in clear.
+    #[arg(long)]
+    trusted_fabric: bool,
+    /// Which events to log, as of `outboard node`.
+    #[arg(long, value_name = "LEVELS")]
+    log: Option<String>,
+}
+
+/// When changes go to the disk.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SyncChoice {
+    /// Before any change is answered.
+    Always,
+    /// Each second: a power cut costs what no program has asked for since.
+    Second,
+    /// When the system likes: fsync promises nothing.
+    Never,
+}
+
+pub(crate) fn serve(args: ServeArgs) -> Outcome {
+    let store = std::path::absolute(&args.store)
+        .map_err(|error| format!("{}: {error}", args.store.display()))?;
+    let text = |path: PathBuf| toml::Value::from(path.to_string_lossy().into_owned());
+    let sync = match args.sync {
+        SyncChoice::Always => "always",
+        SyncChoice::Second => "second",
+        SyncChoice::Never => "never",
+    };
+    let mut table = toml::Table::from_iter([
+        ("store".to_owned(), text(store)),
+        ("sync".to_owned(), sync.into()),
+        ("root_squash".to_owned(), (!args.no_root_squash).into()),
+    ]);
+    let sizes = [("size", args.size), ("metadata", args.metadata)];
+    table.extend(sizes.into_iter().filter_map(|(key, size)| Some((key.to_owned(), size?.into()))));
+    let mut config = NodeConfig {
+        listen: args.listen,
+        serve: Some(vec!["fs".into()]),
+        key: args.key,
+        trusted_fabric: args.trusted_fabric.then_some(true),
+        log: args.log,
+        ..NodeConfig::default()
+    };
+    config.tables.insert("fs".into(), table.into());
+    node::serve(config)
+}
