@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 const FEW_PAGES: usize = 64;
 /// How often changed pages are copied until they are few.
 const ROUNDS_MAX: usize = 8;
+/// Bytes that the next checkpoint may have more than a quarter more.
+const SLACK: u64 = 64 << 10;
 /// How long nothing is tried after the disk was full.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long the keeper waits that is woken for sure.
@@ -119,7 +121,7 @@ impl Keeper {
     }
 
     /// Makes the next segment, out of those that a checkpoint frees if there is no space.
-    fn provide_segment(&mut self) -> Result<(), FsStoreError> {
+    pub(super) fn provide_segment(&mut self) -> Result<(), FsStoreError> {
         let made = self.segments.prepare().or_else(|error| match error {
             FsStoreError::NoSpace { .. } => {
                 self.is_full(&error);
@@ -155,6 +157,11 @@ impl Keeper {
         self.newest = Some(number);
         self.hub.log_bytes.fetch_sub(bytes_before, Ordering::Relaxed);
         self.hub.log_limit.store(self.log_max.max(made.len / 2), Ordering::Relaxed);
+        super::checkpoint::reserve(
+            self.disk.as_ref(),
+            number + 1,
+            made.len + made.len / 4 + SLACK,
+        )?;
         let before = self.hub.checkpointed.swap(seq, Ordering::AcqRel);
         let is_tight = self.hub.lock().is_tight;
         if is_tight {
