@@ -13,7 +13,7 @@ use super::log::{LogHub, failed};
 use super::segments::Segments;
 use outboard_offcode::ActiveRegion;
 use outboard_offcode::region::COPY_PAGE;
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{SeekFrom, fstat, seek};
 use rustix::io::Errno;
 use std::io;
 use std::ops::Range;
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 const FEW_PAGES: usize = 64;
 /// How often changed pages are copied until they are few.
 const ROUNDS_MAX: usize = 8;
-/// Bytes that the next checkpoint may have more than a quarter more.
+/// Bytes that a checkpoint may have more than the region uses, and an eighth more.
 const SLACK: u64 = 64 << 10;
 /// How long nothing is tried after the disk was full.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -135,6 +135,7 @@ impl Keeper {
         match made {
             Ok(()) => {
                 self.has_space();
+                self.reserve()?;
                 self.hub.segment_is_there();
                 Ok(())
             }
@@ -142,6 +143,15 @@ impl Keeper {
             Err(FsStoreError::NoSpace { .. }) if !self.hub.lock().is_stalled => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Sees to it that the next checkpoint has space, which may be made because nothing else has.
+    fn reserve(&self) -> Result<(), FsStoreError> {
+        let failed = |errno: Errno| FsStoreError::of("the region's memory", errno.into());
+        let pages = fstat(self.region.memory().descriptor()?).map_err(failed)?;
+        let used = u64::try_from(pages.st_blocks).unwrap_or(0) * 512;
+        let number = self.newest.map_or(super::checkpoint::FIRST, |newest| newest + 1);
+        super::checkpoint::reserve(self.disk.as_ref(), number, used + used / 8 + SLACK)
     }
 
     /// Makes a checkpoint now.
@@ -157,11 +167,7 @@ impl Keeper {
         self.newest = Some(number);
         self.hub.log_bytes.fetch_sub(bytes_before, Ordering::Relaxed);
         self.hub.log_limit.store(self.log_max.max(made.len / 2), Ordering::Relaxed);
-        super::checkpoint::reserve(
-            self.disk.as_ref(),
-            number + 1,
-            made.len + made.len / 4 + SLACK,
-        )?;
+        self.reserve()?;
         let before = self.hub.checkpointed.swap(seq, Ordering::AcqRel);
         let is_tight = self.hub.lock().is_tight;
         if is_tight {

@@ -162,6 +162,14 @@ impl LogHub {
         self.durable.load(Ordering::Acquire)
     }
 
+    /// The newest commit that a power cut does not lose.
+    pub(super) fn on_disk(&self) -> u64 {
+        match self.mode {
+            SyncMode::Never => self.checkpointed.load(Ordering::Acquire),
+            _ => self.durable(),
+        }
+    }
+
     pub(super) fn last(&self) -> u64 {
         self.lock().last
     }
@@ -471,7 +479,7 @@ impl LogWriter {
                 some => some,
             };
             let (batch, rest) = records.split_at(len);
-            self.put(BatchHead { count, first: first.seq, durable: self.known() }, batch)?;
+            self.put(BatchHead { count, first: first.seq, durable: self.hub.on_disk() }, batch)?;
             self.last = first.seq + u64::from(count) - 1;
             records = rest;
         }
@@ -499,20 +507,12 @@ impl LogWriter {
     /// the next group goes over it.
     fn say_durable(&mut self) -> Result<(), StoreFailure> {
         self.is_unsaid = false;
-        let head = BatchHead { count: 0, first: self.last + 1, durable: self.known() };
+        let head = BatchHead { count: 0, first: self.last + 1, durable: self.hub.on_disk() };
         let (end, at) = (self.segments.segment_len(), self.at);
         let fits = |at: &u64| at + BATCH_HEAD as u64 <= end;
         match [at.next_multiple_of(PAGE), at].into_iter().find(fits) {
             Some(at) => self.write(at, head, &[]).map(drop),
             None => Ok(()),
-        }
-    }
-
-    /// The newest commit that a power cut does not lose.
-    fn known(&self) -> u64 {
-        match self.hub.mode {
-            SyncMode::Never => self.hub.checkpointed.load(Ordering::Acquire),
-            _ => self.hub.durable(),
         }
     }
 

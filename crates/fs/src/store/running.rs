@@ -255,6 +255,14 @@ impl FsStore {
         self.hub.durable()
     }
 
+    /// The last commit that a power cut does not lose: [`durable`](Self::durable), but for
+    /// [`SyncMode::Never`], where it is that of the newest checkpoint. Blocks that a later commit
+    /// has freed must not be written or punched.
+    #[must_use]
+    pub fn on_disk(&self) -> u64 {
+        self.hub.on_disk()
+    }
+
     /// A commit, and all before it, shall be durable soon. Returns at once.
     pub fn want(&self, seq: u64) {
         self.hub.want(seq);

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// A store whose process was killed some time after its last commit.
-fn used(seed: u64, log_max: u64) -> (Arc<RecordedDisk>, Past, u64) {
+/// A store, and its last commit.
+fn used(seed: u64, log_max: u64) -> (World, u64) {
     let (disk, mut random) = (Arc::new(RecordedDisk::default()), Random::new(seed));
     let options = FsStoreOptions { log_max, ..options(on_request()) };
     let mut world = World::new(&disk, options);
@@ -24,7 +24,13 @@ fn used(seed: u64, log_max: u64) -> (Arc<RecordedDisk>, Past, u64) {
     }
     let last = world.commit(&mut random).expect("committed");
     world.wait(last).expect("durable");
-    // The log says by itself that all of it is durable.
+    (world, last)
+}
+
+/// A store whose process was killed some time after its last commit: the log has said by itself
+/// that all of it is durable.
+fn rested(seed: u64, log_max: u64) -> (Arc<RecordedDisk>, Past, u64) {
+    let (world, last) = used(seed, log_max);
     thread::sleep(Duration::from_millis(800));
     let (disk, _, past) = world.kill();
     (disk, past, last)
@@ -50,9 +56,9 @@ fn files(disk: &RecordedDisk) -> Vec<String> {
 
 #[test]
 fn bits_that_change_are_noticed() {
-    let few = flip(&used(5, 9000), 6);
+    let few = flip(&rested(5, 9000), 6);
     // Without a checkpoint all of the log matters.
-    let many = flip(&used(5, 1 << 30), 6);
+    let many = flip(&rested(5, 1 << 30), 6);
     assert!(few > 260 && many > few + 200, "{few} and {many} were noticed");
 }
 
@@ -72,7 +78,7 @@ fn flip((disk, past, last): &(Arc<RecordedDisk>, Past, u64), seed: u64) -> u32 {
 
 #[test]
 fn stretches_that_are_lost_are_noticed() {
-    let (disk, past, last) = used(7, 9000);
+    let (disk, past, last) = rested(7, 9000);
     let mut random = Random::new(8);
     for name in files(&disk).into_iter().filter(|name| name != "superblock") {
         let len = disk.bytes(&name).len();
@@ -96,7 +102,7 @@ fn stretches_that_are_lost_are_noticed() {
 
 #[test]
 fn a_checkpoint_can_be_done_without() {
-    let (disk, past, last) = used(9, 9000);
+    let (disk, past, last) = rested(9, 9000);
     let both = ["checkpoint.0", "checkpoint.1"];
     for name in both {
         let copy = disk.copy();
@@ -116,7 +122,7 @@ fn a_checkpoint_can_be_done_without() {
 #[test]
 fn a_segment_that_is_gone_is_noticed() {
     use crate::store::disk::StoreDisk;
-    let (disk, ..) = used(10, 1 << 30);
+    let (disk, ..) = used(10, 1 << 30).0.kill();
     let logs: Vec<_> = files(&disk).into_iter().filter(|name| name.starts_with("log.")).collect();
     // Of the last two one waits to be used, and nothing knows what the other one had.
     assert!(logs.len() > 4);
@@ -172,6 +178,8 @@ fn memory_of_another_run_is_refused() {
     let short = ActiveRegion::new("fs", 4096, 4096).expect("memory");
     assert!(matches!(adopt(&Arc::new(short), 77), Err(FsStoreError::OtherShape { .. })));
     adopt(&kept(), 77).expect("its own");
+    let logs = files(&disk).iter().filter(|name| name.starts_with("log.")).count();
+    assert!(logs <= 2, "{logs} segments are left of what the checkpoint has");
     World::again(&disk, past, options(on_request()));
 }
 

@@ -40,20 +40,29 @@ fn bytes_of(seq: u64) -> [u8; BLOCK] {
 
 /// What the region was after each commit.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Past(BTreeMap<u64, blake3::Hash>);
+pub(super) struct Past {
+    states: BTreeMap<u64, blake3::Hash>,
+    /// Commits of processes that promise nothing: their blocks may be lost.
+    loose: BTreeSet<u64>,
+}
 
 impl Past {
     pub(super) fn note(&mut self, seq: u64, memory: &SharedRegion) {
-        self.0.insert(seq, hash(memory));
+        self.states.insert(seq, hash(memory));
     }
 
     /// Checks what was found after a power cut, when commits up to `told` had been acknowledged.
     pub(super) fn check(&self, disk: &RecordedDisk, found: &RecoveredRegion, told: u64) {
         let last = found.last_seq;
         assert!(last >= told, "commit {told} was acknowledged, {last} is the last one");
-        assert_eq!(self.0.get(&last), Some(&hash(&found.memory)), "not the state of commit {last}");
+        assert_eq!(
+            self.states.get(&last),
+            Some(&hash(&found.memory)),
+            "not the state of commit {last}"
+        );
         let data = disk.bytes("data");
-        for (seq, block) in mapped(&found.memory) {
+        let blocks = mapped(&found.memory).into_iter();
+        for (seq, block) in blocks.filter(|(seq, _)| !self.loose.contains(seq)) {
             let at = block * BLOCK;
             let is_there = data[at..at + BLOCK] == bytes_of(seq);
             assert!(is_there, "block {block} of commit {seq} is not there, at commit {last}");
@@ -79,6 +88,7 @@ pub(super) struct World {
     pub(super) store: FsStore,
     pub(super) region: Arc<ActiveRegion>,
     pub(super) past: Past,
+    sync: SyncMode,
     free: Vec<usize>,
     freed: VecDeque<(u64, usize)>,
     seq: u64,
@@ -110,15 +120,16 @@ impl World {
     ) -> Self {
         let region = ActiveRegion::over("fs", found.memory.clone(), WRITE_MAX).expect("memory");
         let (region, seq) = (Arc::new(region), found.last_seq);
-        past.0.split_off(&(seq + 1));
+        past.states.split_off(&(seq + 1));
+        past.loose.split_off(&(seq + 1));
         let store = opened.start(found, &region, seq + 77, options).expect("started");
-        Self::of(disk, store, region, past, seq)
+        Self::of(disk, store, (region, options.sync), past, seq)
     }
 
     fn of(
         disk: &Arc<RecordedDisk>,
         store: FsStore,
-        region: Arc<ActiveRegion>,
+        (region, sync): (Arc<ActiveRegion>, SyncMode),
         past: Past,
         seq: u64,
     ) -> Self {
@@ -127,7 +138,8 @@ impl World {
         let count = usize::try_from(SHAPE.block_count).expect("small");
         let free = (0..count).filter(|block| !used.contains(block)).collect();
         disk.told(store.durable());
-        Self { disk: disk.clone(), store, region, past, free, freed: VecDeque::new(), seq }
+        let freed = VecDeque::new();
+        Self { disk: disk.clone(), store, region, past, sync, free, freed, seq }
     }
 
     /// The process is killed: what it had asked the disk for stays asked.
@@ -151,14 +163,14 @@ impl World {
         let incarnation = opened.superblock().incarnation;
         let store = opened.adopt(&region, incarnation, options).expect("adopted");
         let seq = store.seq_of(region.seq());
-        Self::of(&disk, store, region, past, seq)
+        Self::of(&disk, store, (region, options.sync), past, seq)
     }
 
     /// A block for the next commit, which may wait until one is durably free.
     fn block(&mut self) -> Result<usize, StoreFailure> {
         loop {
             while let Some((_, block)) =
-                self.freed.pop_front_if(|(seq, _)| *seq <= self.store.durable())
+                self.freed.pop_front_if(|(seq, _)| *seq <= self.store.on_disk())
             {
                 self.free.push(block);
             }
@@ -167,6 +179,10 @@ impl World {
             }
             let oldest = self.freed.front().map_or(0, |(seq, _)| *seq);
             self.store.wait(oldest, Duration::from_secs(20))?;
+            if self.store.on_disk() < oldest {
+                self.store.want_checkpoint();
+                std::thread::yield_now();
+            }
         }
     }
 
@@ -207,13 +223,16 @@ impl World {
         writer.commit(&execution, since, None, None).expect("alone");
         drop(writer);
         self.seq += 1;
+        if self.sync == SyncMode::Never {
+            self.past.loose.insert(self.seq);
+        }
         self.past.note(self.seq, self.region.memory());
     }
 
     /// Waits for a commit, and notes that it was acknowledged.
     pub(super) fn wait(&self, seq: u64) -> Result<(), StoreFailure> {
         assert!(self.store.wait(seq, Duration::from_secs(20))?, "commit {seq} takes too long");
-        self.disk.told(self.store.durable());
+        self.disk.told(self.store.on_disk());
         Ok(())
     }
 
@@ -223,7 +242,7 @@ impl World {
             let seq = self.commit(random).expect("committed");
             match random.below(8) {
                 0..=2 => self.wait(seq).expect("durable"),
-                3 => self.disk.told(self.store.durable()),
+                3 => self.disk.told(self.store.on_disk()),
                 4 => self.store.want_checkpoint(),
                 _ => {}
             }
