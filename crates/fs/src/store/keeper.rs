@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 const FEW_PAGES: usize = 64;
 /// How often changed pages are copied until they are few.
 const ROUNDS_MAX: usize = 8;
-/// Bytes that a checkpoint may have more than the region uses, and an eighth more.
-const SLACK: u64 = 64 << 10;
+/// Bytes of a checkpoint that are none of the region, at least.
+const SLACK: u64 = 16 << 10;
 /// How long nothing is tried after the disk was full.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long the keeper waits that is woken for sure.
@@ -145,13 +145,17 @@ impl Keeper {
         }
     }
 
-    /// Sees to it that the next checkpoint has space, which may be made because nothing else has.
+    /// Sees to it that checkpoints have space: they are made because nothing else has.
     fn reserve(&self) -> Result<(), FsStoreError> {
         let failed = |errno: Errno| FsStoreError::of("the region's memory", errno.into());
         let pages = fstat(self.region.memory().descriptor()?).map_err(failed)?;
         let used = u64::try_from(pages.st_blocks).unwrap_or(0) * 512;
         let number = self.newest.map_or(super::checkpoint::FIRST, |newest| newest + 1);
-        super::checkpoint::reserve(self.disk.as_ref(), number, used + used / 8 + SLACK)
+        // Pages that change meanwhile are in it more than once.
+        let len = used + used / 8 + 2 * used.min((FEW_PAGES * COPY_PAGE) as u64) + SLACK;
+        let reserve = |number| super::checkpoint::reserve(self.disk.as_ref(), number, len);
+        // And the one after it: the disk may stay full.
+        reserve(number).and_then(|()| reserve(number + 1))
     }
 
     /// Makes a checkpoint now.
