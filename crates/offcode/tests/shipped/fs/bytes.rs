@@ -158,9 +158,10 @@ impl Model {
 
     /// What a file has by now.
     fn put(&mut self, file: usize, extents: &[Extent]) {
-        for (file_block, block) in extents.iter().flat_map(|(file, block, len)| {
-            (0..*len).map(move |more| (file + more, block + more))
-        }) {
+        for (file_block, block) in extents
+            .iter()
+            .flat_map(|(file, block, len)| (0..*len).map(move |more| (file + more, block + more)))
+        {
             self.files[file].blocks.insert(file_block, self.store[&block]);
         }
     }
@@ -368,8 +369,12 @@ fn begin<'a>(sides: &'a mut Sides, len: u64) -> (Tree<'a>, Id, u64) {
     let file = tree.make(ROOT, FILE | 0o644, b"file", b"").expect("made").id;
     let runs = tree.take(len + 10, 0);
     assert_eq!(runs, [(0, len + 10)]);
-    let write =
-        Change { size: len * BLOCK_LEN, which: GROW, extents: vec![(0, 0, len)], ..Change::default() };
+    let write = Change {
+        size: len * BLOCK_LEN,
+        which: GROW,
+        extents: vec![(0, 0, len)],
+        ..Change::default()
+    };
     tree.change(file, &write).expect("written");
     (tree, file, len)
 }

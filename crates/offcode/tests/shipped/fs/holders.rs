@@ -83,7 +83,10 @@ fn a_path_is_walked_in_one_execution_as_far_as_it_goes() {
     ];
     for (path, ids, error) in paths {
         let walked = walk(&mut tree, ROOT, path).expect("walked");
-        assert_eq!(word(&walked, 0), pair(u32::try_from(ids.len()).expect("few"), 0) | (error as u64) << 32);
+        assert_eq!(
+            word(&walked, 0),
+            pair(u32::try_from(ids.len()).expect("few"), 0) | (error as u64) << 32
+        );
         let found: Vec<_> = walked[8..].chunks_exact(272).map(Found::new).collect();
         assert_eq!(found.iter().map(|found| found.id).collect::<Vec<_>>(), ids, "{path:x?}");
         for found in found {

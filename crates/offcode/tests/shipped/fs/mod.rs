@@ -157,13 +157,7 @@ impl<'a> Tree<'a> {
         self.remove_with(entry, dir, name, 0)
     }
 
-    fn remove_with(
-        &mut self,
-        entry: &str,
-        dir: Id,
-        name: &[u8],
-        flags: u32,
-    ) -> Result<Found, i32> {
+    fn remove_with(&mut self, entry: &str, dir: Id, name: &[u8], flags: u32) -> Result<Found, i32> {
         let words = [dir.0, dir.1, u64::from(flags)];
         self.call(entry, &words, &[name]).map(|answer| Found::new(&answer))
     }
@@ -207,7 +201,12 @@ impl<'a> Tree<'a> {
     }
 
     /// Attributes, as `which` says: mode, owner and group.
-    fn set(&mut self, inode: Id, which: u32, (mode, uid, gid): (u32, u32, u32)) -> Result<Found, i32> {
+    fn set(
+        &mut self,
+        inode: Id,
+        which: u32,
+        (mode, uid, gid): (u32, u32, u32),
+    ) -> Result<Found, i32> {
         let words = [inode.0, inode.1, pair(which, mode), pair(uid, gid), 0, 0];
         self.call("set", &words, &[]).map(|answer| Found::new(&answer))
     }
