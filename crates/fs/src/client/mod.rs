@@ -27,7 +27,9 @@ use buffers::BufferPool;
 use counts::RoundTrips;
 use driver::{CallDriver, EndedCall};
 use error::result_of;
-use outboard_active::{ActiveClient, ActiveClientOptions, DialActive, ModuleHash, Outcome};
+use outboard_active::{
+    ActiveCall, ActiveClient, ActiveClientOptions, DialActive, ModuleHash, Outcome,
+};
 use outboard_verbs::Context;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -129,13 +131,15 @@ impl FsClient {
         };
         let mut client = ActiveClient::connect(context, dial, limits)?;
         let region = client.attach(REGION)?;
+        let module = options.module.unwrap_or_else(|| ModuleHash::of(MODULE));
+        // A service that has just started makes the file system before it answers.
+        client.execute(&ActiveCall::new(&region, module, "stats", &[]))?;
         let header = region.read(&mut client, ROOT, 64)?;
         let root = root_of(&header).ok_or(FsError::Answer { entry: "the region's header" })?;
         client.options_mut().limit = match options.patience {
             FsPatience::Hard => FOR_EVER,
             FsPatience::Soft(limit) => limit,
         };
-        let module = options.module.unwrap_or_else(|| ModuleHash::of(MODULE));
         let client = Arc::new(Self {
             driver: CallDriver::new(client, region, module)?,
             buffers: BufferPool::new(options.buffers),

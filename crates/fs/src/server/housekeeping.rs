@@ -80,6 +80,7 @@ impl FsBackend {
                 self.serve_waiting();
             }
             OwnWork::Reap => self.is_reaping = false,
+            OwnWork::Make => self.give_up(&why),
             // Some blocks are lost to this start.
             OwnWork::Sweep => self.swept(),
             _ => {}

@@ -22,10 +22,15 @@ use std::error::Error;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Bytes of metadata that one execution may change: the module asks for 4 MiB.
 const WRITES_MAX: usize = 8 << 20;
+/// How long a store may stay locked, and how often that is looked at.
+const LOCKED_MAX: Duration = Duration::from_secs(10);
+const LOCKED_PAUSE: Duration = Duration::from_millis(50);
 /// Where the tree's header ends, which clients read.
 const HEADER_END: usize = 128;
 /// Bytes of answers that wait for a client: as many as it may have asked for.
@@ -68,13 +73,26 @@ fn service(link: &mut ServiceLink) -> Result<ActiveService, Box<dyn Error>> {
 /// Opens a store, or makes it.
 fn open(directory: &Path, table: &FsTable) -> Result<OpenedStore, Box<dyn Error>> {
     let shape = table.shape()?;
-    match OpenedStore::open(directory) {
+    match unlocked(directory) {
         Err(FsStoreError::NotAStore { .. }) => Ok(OpenedStore::create(directory, shape)?),
         Ok(opened) if table.says_size() => {
             opened.expect(shape)?;
             Ok(opened)
         }
         opened => Ok(opened?),
+    }
+}
+
+/// Opens a store. One whose server was killed is locked until the system has done away with it.
+fn unlocked(directory: &Path) -> Result<OpenedStore, FsStoreError> {
+    let begun = Instant::now();
+    loop {
+        match OpenedStore::open(directory) {
+            Err(FsStoreError::Locked { .. }) if begun.elapsed() < LOCKED_MAX => {
+                thread::sleep(LOCKED_PAUSE);
+            }
+            opened => return opened,
+        }
     }
 }
 
@@ -118,18 +136,27 @@ fn serve_region(
     let limits = ActiveLimits::default();
     let engine = Wasmtime::new(outboard_active::service::cache_directory().as_deref())?;
     let modules = Arc::new(ModuleStore::new(Arc::new(engine), limits.store));
-    let operators = modules::load(&modules)?;
     let region: Arc<ActiveRegion> = Arc::clone(&served.region);
+    let loads = Arc::clone(&modules);
     let mut service = ActiveService::new(ActiveServiceOptions {
         regions: vec![served],
         store: modules,
-        operators,
+        operators: modules::hashes(),
         limits,
         spin: SpinMode::Adaptive,
     })?;
     let module = modules::fs_module();
     let (waker, sync) = (service.waker(), options.sync);
-    let backend = FsBackend::new(FsBackendOptions { region, module, store, sync, flags, waker });
+    let (sender, loaded) = mpsc::channel();
+    let wakes = waker.clone();
+    // Clients connect meanwhile, and their requests wait.
+    thread::Builder::new().name("fs-modules".into()).spawn(move || {
+        // The service may have ended.
+        let _sent = sender.send(modules::load(&loads).map_err(|error| error.to_string()));
+        wakes.wake();
+    })?;
+    let options = FsBackendOptions { region, module, store, sync, flags, waker, loaded };
+    let backend = FsBackend::new(options);
     match service.back(REGION, Box::new(backend)) {
         true => Ok(service),
         false => Err("the service lost its region: a fault of its own".into()),
