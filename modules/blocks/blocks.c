@@ -166,7 +166,8 @@ static uint64_t take(const struct store *store, uint64_t goal, uint64_t want, ui
         found = next_free(store, 0);
     if (found == NONE || want == 0)
         return 0;
-    uint64_t len = run_at(store, found, want < BLOCKS_RUN_MAX ? want : BLOCKS_RUN_MAX);
+    uint64_t room = store->count - found, most = want < BLOCKS_RUN_MAX ? want : BLOCKS_RUN_MAX;
+    uint64_t len = run_at(store, found, most < room ? most : room);
     take_run(store, found, len);
     *start = found;
     return len;

@@ -265,3 +265,18 @@ fn a_sweep_frees_what_is_reserved_and_nothing_else() {
         assert_eq!(code(&mut sides, "blocks.drop", wrong), 114, "{wrong:?}");
     }
 }
+
+/// Where the last word of blocks is full, what follows it are no blocks.
+#[test]
+fn a_run_ends_where_the_store_ends() {
+    let mut sides = Sides::new(1 << 16);
+    for count in [64, 128, 4096, 64 * 65] {
+        sides.write(ROOT, &vec![0; at(count) + 2048]);
+        sides.done("blocks.init", &args(&[ROOT, count], b""));
+        for entry in ["blocks.take", "blocks.reserve"] {
+            let run = sides.done(entry, &args(&[ROOT, count - 10, 100], b""));
+            assert_eq!([word(&run, 0), word(&run, 8)], [count - 10, 10]);
+            sides.done("blocks.give", &args(&[ROOT, count - 10, 10], b""));
+        }
+    }
+}
