@@ -299,6 +299,10 @@ impl FsBackend {
                 self.counters.looks += 1;
                 Some(request)
             }
+            EntryKind::Stats => {
+                self.calls.insert(token, call(FsWork::None));
+                Some(request)
+            }
             EntryKind::Change | EntryKind::Remove => {
                 self.counters.changes += 1;
                 self.calls.insert(token, call(FsWork::None));
@@ -411,6 +415,10 @@ impl RegionBackend for FsBackend {
         match (call.kind, &call.work) {
             (EntryKind::Read, FsWork::Read(_)) => self.read_looked(token, outcome),
             (EntryKind::Write, FsWork::Write(_)) => self.mapped(token, outcome),
+            (EntryKind::Stats, _) => {
+                let outcome = self.with_reserved(outcome);
+                self.answer(token, outcome);
+            }
             (EntryKind::Remove, _) => {
                 self.removed(&outcome);
                 self.conclude(token, outcome, false);
