@@ -91,12 +91,16 @@ pub struct FsClientOptions {
     pub buffers: usize,
     /// The module; by default the one that comes with this release.
     pub module: Option<ModuleHash>,
+    /// Whether the service is told what is open here. A region that only active code works on has
+    /// nobody who listens, and its service ends the connection of who says anything.
+    pub tells_opens: bool,
 }
 
 impl Default for FsClientOptions {
     fn default() -> Self {
         let (connect, buffers) = (Duration::from_secs(10), 32);
-        Self { connect, patience: FsPatience::default(), buffers, module: None }
+        let patience = FsPatience::default();
+        Self { connect, patience, buffers, module: None, tells_opens: true }
     }
 }
 
@@ -118,6 +122,7 @@ pub struct FsClient {
     buffers: BufferPool,
     trips: RoundTrips,
     patience: FsPatience,
+    tells_opens: bool,
     root: FsInode,
     is_ended: AtomicBool,
     idle: Mutex<Option<JoinHandle<()>>>,
@@ -161,6 +166,7 @@ impl FsClient {
             buffers: BufferPool::new(options.buffers),
             trips: RoundTrips::default(),
             patience: options.patience,
+            tells_opens: options.tells_opens,
             root,
             is_ended: AtomicBool::new(false),
             idle: Mutex::default(),
@@ -217,7 +223,9 @@ impl FsClient {
 
     /// Tells the service something.
     pub fn note(&self, note: &FsNote) {
-        self.driver.note(note);
+        if self.tells_opens {
+            self.driver.note(note);
+        }
     }
 
     /// Looks after the connection while nobody calls.

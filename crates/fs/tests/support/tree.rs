@@ -56,7 +56,7 @@ impl TreeNode {
 
     /// A client of the tree.
     pub(crate) fn client(&self, options: &FsClientOptions) -> Arc<FsClient> {
-        let options = FsClientOptions { connect: SOON, ..*options };
+        let options = FsClientOptions { connect: SOON, tells_opens: false, ..*options };
         let context = Context::open().expect("a context");
         let client = FsClient::connect(&context, self.node.dial(&self.own), &options);
         client.expect("connected")
