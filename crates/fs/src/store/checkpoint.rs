@@ -32,7 +32,7 @@ pub(super) const CHUNK_MAX: usize = 1 << 20;
 
 /// Whether the store was closed when a checkpoint was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum CheckpointEnding {
     /// No: commits went on.
     UnderWay,
     /// Yes: nothing followed.
@@ -47,7 +47,7 @@ pub struct CheckpointSummary {
     /// The last commit that is in it.
     pub seq: u64,
     /// Whether the store was closed then.
-    pub ending: Ending,
+    pub ending: CheckpointEnding,
     /// Bytes of its file.
     pub len: u64,
 }
@@ -114,8 +114,12 @@ impl CheckpointWriter {
     ///
     /// # Errors
     /// [`FsStoreError`].
-    pub fn finish(mut self, seq: u64, ending: Ending) -> Result<CheckpointSummary, FsStoreError> {
-        let orderly = u64::from(ending == Ending::Orderly);
+    pub fn finish(
+        mut self,
+        seq: u64,
+        ending: CheckpointEnding,
+    ) -> Result<CheckpointSummary, FsStoreError> {
+        let orderly = u64::from(ending == CheckpointEnding::Orderly);
         let mut head = [0; END_HEAD];
         for (word, place) in [END, self.chunks, seq, orderly].iter().zip(head.chunks_exact_mut(8)) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -144,7 +148,7 @@ impl CheckpointWriter {
     }
 }
 
-/// Sees to it that a checkpoint which is written later finds so much space, if there is so much now.
+/// Sees to it that a checkpoint which is written later finds so much space, if there is so much.
 pub(super) fn reserve(disk: &dyn StoreDisk, number: u64, len: u64) -> Result<(), FsStoreError> {
     let name = name(number);
     let reserved = disk.create(&name).and_then(|file| match file.len()? < len {
@@ -273,7 +277,8 @@ impl<'a> CheckpointReader<'a> {
         if chunks != told || orderly > 1 {
             return Err(self.damaged("its end is that of another one"));
         }
-        let ending = if orderly == 1 { Ending::Orderly } else { Ending::UnderWay };
+        let ending =
+            if orderly == 1 { CheckpointEnding::Orderly } else { CheckpointEnding::UnderWay };
         Ok(CheckpointSummary { number, seq, ending, len: self.at })
     }
 

@@ -117,7 +117,7 @@ impl OpenedStore {
         // A store has a checkpoint always: one that has lost both is not an empty one.
         let store = (&superblock.uuid, superblock.region_len);
         let empty = CheckpointWriter::begin(disk.as_ref(), store, checkpoint::FIRST)?;
-        empty.finish(0, checkpoint::Ending::UnderWay)?;
+        empty.finish(0, checkpoint::CheckpointEnding::UnderWay)?;
         write_superblock(disk.as_ref(), &superblock)?;
         let data = Arc::new(DataFile::new(file, superblock.block_count));
         Ok(Self { disk, lock: None, superblock, data })

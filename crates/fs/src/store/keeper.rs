@@ -5,7 +5,7 @@
 //! the one that has their commits is on the disk, so that one that is damaged can be done without;
 //! where space is short, until that one itself is.
 
-use super::checkpoint::{CHUNK_MAX, CheckpointSummary, CheckpointWriter, Ending};
+use super::checkpoint::{CHUNK_MAX, CheckpointEnding, CheckpointSummary, CheckpointWriter};
 use super::data::DataFile;
 use super::disk::StoreDisk;
 use super::error::FsStoreError;
@@ -98,7 +98,7 @@ impl Keeper {
 
     /// A disk that has no space for a checkpoint may have some later: the log goes on meanwhile.
     fn checkpoint_unless_full(&mut self) -> Result<(), FsStoreError> {
-        match self.checkpoint(Ending::UnderWay) {
+        match self.checkpoint(CheckpointEnding::UnderWay) {
             Err(error @ FsStoreError::NoSpace { .. }) => self.is_full(&error),
             Err(error) => return Err(error),
             Ok(_) if !self.segments.lacks_next() => self.has_space(),
@@ -126,7 +126,7 @@ impl Keeper {
             FsStoreError::NoSpace { .. } => {
                 self.is_full(&error);
                 if self.hub.last() > self.hub.checkpointed.load(Ordering::Acquire) {
-                    self.checkpoint(Ending::UnderWay)?;
+                    self.checkpoint(CheckpointEnding::UnderWay)?;
                 }
                 self.segments.prepare()
             }
@@ -159,7 +159,10 @@ impl Keeper {
     }
 
     /// Makes a checkpoint now.
-    pub(super) fn checkpoint(&mut self, ending: Ending) -> Result<CheckpointSummary, FsStoreError> {
+    pub(super) fn checkpoint(
+        &mut self,
+        ending: CheckpointEnding,
+    ) -> Result<CheckpointSummary, FsStoreError> {
         let store = (&self.uuid, self.region.memory().len() as u64);
         let number = self.newest.map_or(super::checkpoint::FIRST, |newest| newest + 1);
         let bytes_before = self.hub.log_bytes.load(Ordering::Relaxed);

@@ -188,12 +188,10 @@ impl LogHub {
 
     /// The store has failed. The first reason is kept.
     pub(super) fn fail(&self, failure: StoreFailure) {
-        if self.failure.set(failure).is_ok() {
-            if let Some(failure @ (StoreFailure::Disk(_) | StoreFailure::Overrun { .. })) =
-                self.failure.get()
-            {
-                tracing::error!("{failure}");
-            }
+        let is_news = !matches!(failure, StoreFailure::Closed);
+        let text = failure.to_string();
+        if self.failure.set(failure).is_ok() && is_news {
+            tracing::error!("{text}");
         }
         self.wake_all();
     }

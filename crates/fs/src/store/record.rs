@@ -133,7 +133,7 @@ pub fn push_record(into: &mut Vec<u8>, seq: u64, lines: &[u8]) {
 
 /// A record of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogRecord<'a> {
+pub struct CommitRecord<'a> {
     /// The commit's number.
     pub seq: u64,
     /// What it has written.
@@ -143,7 +143,7 @@ pub struct LogRecord<'a> {
 }
 
 /// The records of a batch, up to the first that is not whole.
-pub fn records(mut body: &[u8]) -> impl Iterator<Item = LogRecord<'_>> {
+pub fn records(mut body: &[u8]) -> impl Iterator<Item = CommitRecord<'_>> {
     std::iter::from_fn(move || {
         let record = first_record(body)?;
         body = &body[record.len..];
@@ -153,12 +153,12 @@ pub fn records(mut body: &[u8]) -> impl Iterator<Item = LogRecord<'_>> {
 
 /// The record that bytes begin with.
 #[must_use]
-pub fn first_record(body: &[u8]) -> Option<LogRecord<'_>> {
+pub fn first_record(body: &[u8]) -> Option<CommitRecord<'_>> {
     let head: &[u8; RECORD_HEAD] = body.first_chunk()?;
     let lines = usize::try_from(word32(&head[8..])).ok()?;
     let len = RECORD_HEAD.checked_add(lines)?.checked_next_multiple_of(BATCH_ALIGN)?;
     let lines = body.get(..len)?.get(RECORD_HEAD..RECORD_HEAD + lines)?;
-    Some(LogRecord { seq: word64(head), lines, len })
+    Some(CommitRecord { seq: word64(head), lines, len })
 }
 
 /// Bytes of the whole records at the beginning of `body` that fit in `room`, and how many they are.

@@ -4,7 +4,7 @@
 //! Changes nothing on the disk: that is done when the store is started, so that a machine that
 //! stops here has lost nothing.
 
-use super::checkpoint::{self, CheckpointSummary, Ending};
+use super::checkpoint::{self, CheckpointEnding, CheckpointSummary};
 use super::directory::OpenedStore;
 use super::disk::StoreDisk;
 use super::error::FsStoreError;
@@ -53,7 +53,7 @@ impl OpenedStore {
         let mut replaying = Replaying { expected: summary.seq + 1, memory: Some(&memory) };
         let log = scan(self.disk.as_ref(), &self.superblock.uuid, &mut replaying)?;
         let last_seq = replaying.expected - 1;
-        let is_orderly = summary.ending == Ending::Orderly && last_seq == summary.seq;
+        let is_orderly = summary.ending == CheckpointEnding::Orderly && last_seq == summary.seq;
         let newest = summary.number;
         Ok(RecoveredRegion { memory, last_seq, is_orderly, passed_over, log, newest })
     }

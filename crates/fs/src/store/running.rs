@@ -1,6 +1,6 @@
 //! A store in use: what the service asks of it, and how it begins and ends.
 
-use super::checkpoint::Ending;
+use super::checkpoint::CheckpointEnding;
 use super::data::DataFile;
 use super::directory::OpenedStore;
 use super::error::{FsStoreError, StoreFailure};
@@ -119,7 +119,7 @@ impl OpenedStore {
         let log = FoundLog { next_number: log.next_number, ..FoundLog::default() };
         let (hub, segments) = self.parts(options, (log, last));
         let mut keeper = self.keeper(region, (&hub, &segments), newest, options);
-        keeper.checkpoint(Ending::UnderWay)?;
+        keeper.checkpoint(CheckpointEnding::UnderWay)?;
         // The log ends before the checkpoint, perhaps: what follows would not join it.
         self.remove_segments(&old)?;
         keeper.begin(self)
@@ -277,7 +277,8 @@ impl FsStore {
     }
 
     /// Calls this whenever more is durable, or the store has failed: on a thread of the store, or
-    /// inside of a commit. It must neither wait nor touch the region. False if there is one already.
+    /// inside of a commit. It must neither wait nor touch the region. False if there is one before
+    /// it, which stays.
     pub fn wake_by(&self, waker: ProgressWaker) -> bool {
         self.hub.set_waker(waker)
     }
@@ -326,7 +327,7 @@ impl FsStore {
         if let Some(failure) = self.hub.failure() {
             return Err(failure.clone().into());
         }
-        let closed = keeper.checkpoint(Ending::Orderly).map(drop);
+        let closed = keeper.checkpoint(CheckpointEnding::Orderly).map(drop);
         let failure = closed.err().map_or(StoreFailure::Closed, failed);
         self.hub.fail(failure.clone());
         match failure {

@@ -1,8 +1,8 @@
 //! The superblock: what a store is. Bytes only, no file.
 //!
-//! Layout, little-endian: "obfstore", version (4 bytes), 0 (4), the store's number (16), blocks (8),
-//! bytes of the region (8), epoch (8), incarnation of the run (8), base of the run (8), BLAKE3 of
-//! all that (32).
+//! Layout, little-endian: "obfstore", version (4 bytes), 0 (4), the store's number (16), blocks
+//! (8), bytes of the region (8), epoch (8), incarnation of the run (8), base of the run (8), BLAKE3
+//! of all that (32).
 
 use super::error::FsStoreError;
 

@@ -69,8 +69,10 @@ mod tests {
     use crate::host::Execution;
     use std::sync::{Arc, Mutex};
 
+    type Commits = Vec<(u64, Vec<u8>)>;
+
     #[derive(Debug, Default)]
-    struct Told(Arc<Mutex<Vec<(u64, Vec<u8>)>>>);
+    struct Told(Arc<Mutex<Commits>>);
 
     impl CommitObserver for Told {
         fn committed(&self, seq: u64, lines: &[u8]) {

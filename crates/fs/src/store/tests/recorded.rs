@@ -178,9 +178,8 @@ fn apply_some(contents: &mut Contents, open: &[Asked], seed: u64) {
                 }
             }
             Asked::SetLen { file, .. } | Asked::Punch { file, .. } => {
-                if is_drawn(*file, usize::MAX / 2 + index) {
-                    contents.apply(asked);
-                }
+                let is_made = is_drawn(*file, usize::MAX / 2 + index);
+                is_made.then(|| contents.apply(asked));
             }
             _ if index < names => contents.apply(asked),
             _ => {}
