@@ -16,9 +16,9 @@
  *   + 16  free: how many of them are free
  *   + 24  next: where the next search without a goal begins
  *   + 32  0 (32 bytes)
- *   + 64  levels: level 0 has a bit for each block, set if it is not free; bit n of each further level
- *         is set if word n of the level below is all ones. The last level has one word. Bits behind
- *         a level's last one are set.
+ *   + 64  levels: level 0 has a bit for each block, set if it is not free; bit n of each further
+ *         level is set if word n of the level below is all ones. The last level has one word. Bits
+ *         behind a level's last one are set.
  *   then  users: one byte for each block, 0 if it is free or reserved
  */
 #ifndef BLOCKS_H
@@ -110,8 +110,8 @@ BLOCKS_FUNCTION(blocks_drop) void blocks_drop(uint64_t root, uint64_t start, uin
 /* Frees all reserved blocks in [from, from + most), rounded to multiples of 64; returns where to go
  * on, 0 at the end. Fails with BLOCKS_E_NO_STORE. WRITES. */
 BLOCKS_FUNCTION(blocks_sweep) uint64_t blocks_sweep(uint64_t root, uint64_t from, uint64_t most);
-/* One user less for each; one that is reserved is free. Fails with BLOCKS_E_NO_STORE, _RANGE, _FREE.
- * WRITES. */
+/* One user less for each; one that is reserved is free. Fails with BLOCKS_E_NO_STORE, _RANGE,
+ * _FREE. WRITES. */
 BLOCKS_FUNCTION(blocks_give) void blocks_give(uint64_t root, uint64_t start, uint64_t len);
 /* How many blocks are free. Fails with BLOCKS_E_NO_STORE. */
 BLOCKS_FUNCTION(blocks_free) uint64_t blocks_free(uint64_t root);

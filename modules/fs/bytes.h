@@ -1,5 +1,5 @@
-/* bytes.h: a part of fs.c, which includes it once: where files' bytes are: blocks that are reserved,
- * read, mapped, shared and given back. */
+/* bytes.h: a part of fs.c, which includes it once: where files' bytes are. Blocks are reserved,
+ * mapped, read, shared and given back; their bytes are not touched. */
 
 /* Lines that one change of a file writes, about. */
 #define CHANGE_LINES 32768u

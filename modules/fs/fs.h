@@ -125,8 +125,8 @@ struct fs_init_args {
 struct fs_inode_args {
     struct fs_inode inode;
 };
-/* find, read-only; the name follows: result struct fs_answer. unlink, rmdir; the name follows: result
- * struct fs_answer, as it is then; its mode is 0 if it is gone. */
+/* find, read-only; the name follows: result struct fs_answer. unlink, rmdir; the name follows:
+ * result struct fs_answer, as it is then; its mode is 0 if it is gone. */
 struct fs_name_args {
     struct fs_who who;
     struct fs_inode dir;
@@ -191,9 +191,9 @@ struct fs_listed {
     struct fs_inode inode;
     struct inode record;
 };
-/* orphans, read-only: inodes that have holders only, from the place `at` (0 at first) on, as many as
- * there is room for: result struct fs_orphan[]. Whoever begins to serve a tree releases them, each
- * as often as `holds` says. */
+/* orphans, read-only: inodes that have holders only, from the place `at` (0 at first) on, as many
+ * as there is room for: result struct fs_orphan[]. Whoever begins to serve a tree releases them,
+ * each as often as `holds` says. */
 struct fs_orphans_args {
     uint64_t at;
 };
@@ -215,16 +215,17 @@ struct fs_stats {
 
 /* ---- Entries: bytes ----------------------------------------------------------------------- */
 
-/* take: reserves `want` blocks, or as many as are free: result struct blocks_run[], as few runs as
- * possible, each of BLOCKS_RUN_MAX blocks at most; less than `want` if there is no room for more
- * runs. `goal`: where to look first, BLOCKS_ANYWHERE for behind the last ones. */
+/* take: reserves `want` blocks, 65536 at most: result struct blocks_run[], the free ones at `goal`
+ * (BLOCKS_ANYWHERE: behind the last ones that were taken) and behind it, each run of BLOCKS_RUN_MAX
+ * blocks at most; less than `want` if no more are free, or there is no room for more runs. If none
+ * is free it gives back some of what is dying, as `reap` does. */
 struct fs_take_args {
     uint64_t want, goal;
 };
-/* give: makes reserved blocks free; fails if some are not reserved. Arguments struct blocks_run[]. No
- * result. */
-/* sweep: makes all reserved blocks of the first `most` from `from` on free: result uint64_t, where to
- * go on, 0 at the end. */
+/* give: makes reserved blocks free; fails if some are not reserved. Arguments struct blocks_run[].
+ * No result. */
+/* sweep: makes all reserved blocks of the first `most` from `from` on free: result uint64_t, where
+ * to go on, 0 at the end. */
 struct fs_sweep_args {
     uint64_t from, most; /* BLOCKS_ALL for all at once, which takes some ms */
 };
@@ -269,11 +270,11 @@ struct fs_share_args {
 
 /* ---- Entries: extended attributes --------------------------------------------------------- */
 
-/* set_xattr: the name and the value follow. No result. get_xattr, read-only: the name follows; result
- * the value. list_xattr, read-only: result the names, each with a byte of 0. remove_xattr: the name
- * follows. No result. As xattr(7) says: names begin with `user.` (files and directories; who may
- * write or read it), `trusted.` (user 0) or `security.` (user 0 sets them); others are EOPNOTSUPP.
- * ENODATA, EEXIST, ERANGE (a name), E2BIG (a value), ENOSPC (all together). */
+/* set_xattr: the name and the value follow. No result. get_xattr, read-only: the name follows;
+ * result the value. list_xattr, read-only: result the names, each with a byte of 0. remove_xattr:
+ * the name follows. No result. As xattr(7) says: names begin with `user.` (files and directories;
+ * who may write or read it), `trusted.` (user 0) or `security.` (user 0 sets them); others are
+ * EOPNOTSUPP. ENODATA, EEXIST, ERANGE (a name), E2BIG (a value), ENOSPC (all together). */
 struct fs_xattr_args {
     struct fs_who who;
     struct fs_inode inode;

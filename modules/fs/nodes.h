@@ -9,8 +9,9 @@ enum { TABLE_HEAP = 8 };
 /* Of Linux; FS_ERRNO is added. */
 enum {
     E_PERM = 1, E_NOENT = 2, E_NXIO = 6, E_2BIG = 7, E_AGAIN = 11, E_ACCES = 13, E_EXIST = 17,
-    E_NOTDIR = 20, E_ISDIR = 21, E_INVAL = 22, E_FBIG = 27, E_NOSPC = 28, E_MLINK = 31, E_RANGE = 34,
-    E_NAMETOOLONG = 36, E_NOTEMPTY = 39, E_LOOP = 40, E_NODATA = 61, E_OPNOTSUPP = 95, E_STALE = 116,
+    E_NOTDIR = 20, E_ISDIR = 21, E_INVAL = 22, E_FBIG = 27, E_NOSPC = 28, E_MLINK = 31,
+    E_RANGE = 34, E_NAMETOOLONG = 36, E_NOTEMPTY = 39, E_LOOP = 40, E_NODATA = 61,
+    E_OPNOTSUPP = 95, E_STALE = 116,
 };
 #define FAIL(number, text) OB_FAIL(FS_ERRNO + (number), text)
 

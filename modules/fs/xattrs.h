@@ -1,5 +1,5 @@
-/* xattrs.h: a part of fs.c, which includes it once: extended attributes. All that an inode has are in
- * one piece of memory, which is made anew when one of them changes. */
+/* xattrs.h: a part of fs.c, which includes it once: extended attributes. All that an inode has are
+ * in one piece of memory, which is made anew when one of them changes. */
 
 #define XATTRS_HEAD 8u
 #define XATTR_HEAD 8u

@@ -115,8 +115,8 @@ struct inode_range_args {
 struct inode_share_args {
     uint64_t root, number, file, len, to;
 };
-/* split: moves what a file has at the block `file` and behind it to the file `to`, which has none. No
- * result. */
+/* split: moves what a file has at the block `file` and behind it to the file `to`, which has none.
+ * No result. */
 struct inode_split_args {
     uint64_t root, number, file, to;
 };
@@ -152,8 +152,8 @@ INODE_FUNCTION(inode_room) uint64_t inode_room(uint64_t root);
  * INODE_E_BROKEN. */
 INODE_FUNCTION(inode_extent)
 bool inode_extent(const struct inode *inode, uint64_t file, struct inode_extent *extent);
-/* Maps reserved blocks, which become the file's, into a hole. The caller puts the record. Fails with
- * INODE_E_RANGE, _MAPPED, BLOCKS_E_USED. WRITES. */
+/* Maps reserved blocks, which become the file's, into a hole. The caller puts the record. Fails
+ * with INODE_E_RANGE, _MAPPED, BLOCKS_E_USED. WRITES. */
 INODE_FUNCTION(inode_map)
 void inode_map(uint64_t root, struct inode *inode, const struct inode_extent *extent);
 /* Gives back what the file has in [file, file + len), as long as `lines`, from which it takes

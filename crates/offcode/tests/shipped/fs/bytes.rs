@@ -491,9 +491,14 @@ fn shares_are_checked_and_a_block_has_no_more_users_than_are_counted() {
     let mut sides = Sides::new(REGION);
     let (mut tree, file, _) = begin(&mut sides, 20);
     let other = tree.make(ROOT, FILE | 0o600, b"other", b"").expect("made").id;
+    tree.set(other, 1, (0o622, 0, 0)).expect("set");
     tree.who = (7, 70);
-    assert_eq!(tree.share((file, 0), (other, 0), 1), Err(E_ACCES));
+    tree.share((file, 0), (other, 0), 1).expect("it may read the one and write the other");
+    assert_eq!(tree.share((other, 0), (other, 5), 1), Err(E_ACCES), "it may not read it");
+    assert_eq!(tree.share((other, 0), (file, 0), 1), Err(E_ACCES));
+    assert_eq!(tree.share((file, 0), (file, 5), 1), Err(E_ACCES), "it may not write it");
     tree.who = (0, 0);
+    tree.change(other, &Change { which: RESIZE, ..Change::default() }).expect("cut");
     for (from, to, len) in [(1 << 31, 0, 1), (0, 1 << 31, 1), (0, 0, u64::MAX), (u64::MAX, 0, 1)] {
         assert_eq!(tree.share((file, from), (other, to), len), Err(E_FBIG));
     }
