@@ -25,5 +25,7 @@
     "names#6015bf832993993c137e6992b97392a085e1400e1bd3126df7a57be918b8bffe"
 #define OB_MODULE_FS \
     "fs#18e58b9cbabed572bb176616dc268daea9848f6787ebb3b6f4f2218e00b6c91b"
+#define OB_MODULE_FIND \
+    "find#af7012df388fb7f0e6de89caed8e3daccc2f2d546d089b8e40da3f2b2072d853"
 
 #endif
