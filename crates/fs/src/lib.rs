@@ -5,7 +5,7 @@
 //!
 //! Modules in reading order: [`protocol`] (what both sides say), [`store`] (what outlives the
 //! service's machine), [`server`] (the service), [`client`] (the side that asks), [`mount`] (a file
-//! system on a directory).
+//! system on a directory), [`tools`] (what people ask of whole trees).
 
 #![forbid(unsafe_code)]
 
@@ -14,3 +14,4 @@ pub mod mount;
 pub mod protocol;
 pub mod server;
 pub mod store;
+pub mod tools;

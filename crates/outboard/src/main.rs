@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         Command::Sbcast(args) => sbcast::run(&args),
         Command::CastReceiver { log } => launch::receive(log.as_deref()).map(success),
         Command::Active(command) => active::run(command).map(success),
-        Command::Fs(command) => fs::run(command).map(success),
+        Command::Fs(command) => fs::run(command),
         Command::Perf(perf) => perf::run(perf).map(success),
         Command::Run(args) => run::run(args).map(success),
         Command::Node(args) => node::run(args).map(success),

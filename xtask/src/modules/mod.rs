@@ -17,6 +17,7 @@ use crate::scratch::Scratch;
 /// Every shipped module, each behind those that it imports.
 pub const MODULES: &[&str] = &[
     "empty", "alloc", "table", "list", "lock", "script", "topk", "blocks", "inode", "names", "fs",
+    "find",
 ];
 
 /// Debian packages that building and testing them needs.

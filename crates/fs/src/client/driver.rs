@@ -31,6 +31,20 @@ const BUSY_SLICE: Duration = Duration::from_millis(10);
 /// What takes the bytes of notices.
 pub(super) type TakeBytes = Box<dyn Fn(&[u8]) + Send>;
 
+/// What is called.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallEntry {
+    /// `None`: the file system's.
+    pub(super) module: Option<ModuleHash>,
+    pub(super) entry: &'static str,
+}
+
+impl From<&'static str> for CallEntry {
+    fn from(entry: &'static str) -> Self {
+        Self { module: None, entry }
+    }
+}
+
 /// A call whose outcome is not taken.
 #[derive(Debug, Default)]
 struct WaitingCall {
@@ -117,11 +131,12 @@ impl CallDriver {
     /// Begins a call, as soon as there is room for it.
     pub(super) fn begin(
         &self,
-        entry: &'static str,
+        entry: impl Into<CallEntry>,
         args: &[u8],
         buffer: Option<TransferBuffer>,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<CallTicket, FsError> {
+        let entry = entry.into();
         loop {
             {
                 let mut driven = self.lock();
@@ -284,14 +299,15 @@ enum DrainHow {
 impl DrivenClient {
     fn submit(
         &mut self,
-        entry: &str,
+        CallEntry { module, entry }: CallEntry,
         args: &[u8],
         buffer: Option<&TransferBuffer>,
     ) -> Result<CallTicket, ActiveError> {
         // What a change borrows has its bytes.
         let takes = buffer.filter(|_| entry != super::CHANGE);
         let result = takes.map(|buffer| (buffer.memory, 0..buffer.region.len()));
-        let call = ActiveCall { result, ..ActiveCall::new(&self.region, self.module, entry, args) };
+        let module = module.unwrap_or(self.module);
+        let call = ActiveCall { result, ..ActiveCall::new(&self.region, module, entry, args) };
         self.client.submit(&call)
     }
 

@@ -6,8 +6,8 @@
 //! bounded. Knows nothing of the kernel: that is [`mount`](crate::mount)'s.
 //!
 //! Modules in reading order: `driver` (one connection for many threads), `buffers` (memory for
-//! large transfers), `calls` (operations on names and attributes), `transfer` (bytes), `counts`
-//! (round trips), `error`.
+//! large transfers), `calls` (operations on names and attributes), `transfer` (bytes), `walk`
+//! (whole trees), `counts` (round trips), `error`.
 
 mod buffers;
 mod calls;
@@ -15,17 +15,19 @@ mod counts;
 mod driver;
 mod error;
 mod transfer;
+mod walk;
 
 pub use calls::{ListedName, NewInode, NewTime, NewTimes};
 pub use error::FsError;
 pub use transfer::{ChangeWhat, FileRead, PendingChange, PendingRead, SyncWhen};
+pub use walk::{RemovedName, TreeWalk};
 
 use crate::protocol::{
     FsAnswer, FsInode, FsLayout, FsNote, FsNotice, FsWho, MAGIC, REGION, ROOT, ROOT_NUMBER,
 };
 use buffers::BufferPool;
 use counts::RoundTrips;
-use driver::{CallDriver, EndedCall};
+use driver::{CallDriver, CallEntry, EndedCall};
 use error::result_of;
 use outboard_active::{
     ActiveCall, ActiveClient, ActiveClientOptions, DialActive, ModuleHash, Outcome,
@@ -246,11 +248,16 @@ impl FsClient {
     }
 
     /// Asks for an execution and waits for its result.
-    fn ask(&self, caller: &FsCaller, entry: &'static str, args: &[u8]) -> Result<Vec<u8>, FsError> {
-        let begun = Instant::now();
+    fn ask(
+        &self,
+        caller: &FsCaller,
+        entry: impl Into<CallEntry>,
+        args: &[u8],
+    ) -> Result<Vec<u8>, FsError> {
+        let (begun, entry) = (Instant::now(), entry.into());
         let mut pause = BUSY_PAUSE;
         loop {
-            self.trips.add(entry);
+            self.trips.add(entry.entry);
             let goes_on = || self.goes_on(caller);
             let ticket = self.driver.begin(entry, args, None, &goes_on)?;
             let EndedCall { outcome, .. } = self.driver.end(ticket, &goes_on)?;

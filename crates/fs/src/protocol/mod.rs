@@ -5,16 +5,23 @@
 //! taken apart without trust: what is too short, too long or unknown is not there.
 //!
 //! Modules in reading order: `layout` (structures as C has them), `structures` (those of the
-//! module's headers), `bytes` (reads and changes as clients ask for them), `lists` (answers with
-//! names), `errno` (failures), `notes` (messages beside executions).
+//! module's headers), `bytes` (reads and changes as clients ask for them), `batch` (many changes by one request), `lists` (answers with
+//! names), `walks` (answers of the module `find`), `errno` (failures), `notes` (messages beside
+//! executions).
 
+mod batch;
 mod bytes;
 mod errno;
 mod layout;
 mod lists;
 mod notes;
 mod structures;
+mod walks;
 
+pub use batch::{
+    BATCH_GOES_ON, BATCH_MAX, BATCH_QUIET, BatchChange, BatchDone, BatchHead, BatchItem, batch_of,
+    parse_batch, parse_batch_done,
+};
 pub use bytes::{APPEND, FROM_HERE, FROM_MEMORY, FsChangeArgs, FsSource, MEMORY_GONE, PUNCH, SYNC};
 pub use errno::{ERRNO, errno_of_failure, failure_of_errno};
 pub use layout::FsLayout;
@@ -25,6 +32,11 @@ pub use structures::{
     FsLinkArgs, FsListArgs, FsListed, FsMakeArgs, FsMapArgs, FsNameArgs, FsOrphan, FsOrphansArgs,
     FsReadArgs, FsRecord, FsRenameArgs, FsSeekArgs, FsShareArgs, FsStats, FsSweepArgs, FsTakeArgs,
     FsTreeEntry, FsWalkArgs, FsWalked, FsWho, FsXattrArgs, GROUPS_MAX, RECORD_ENTRIES,
+};
+pub use walks::{
+    FIND_APART, FIND_ATTRIBUTES, FIND_IS_APART, FIND_IS_ENTERED, FIND_IS_ERROR, FIND_IS_LEFT,
+    FIND_IS_MATCH, FIND_LEVELS_MAX, FIND_PATH_MAX, FIND_PROGRAM_MAX, FIND_SUMS, FindArgs,
+    FindAttributes, FindLevel, FindResult, FindSums, WalkAnswer, WalkRecord, parse_tree_walk,
 };
 
 /// The region that has a file system.

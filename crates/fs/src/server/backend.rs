@@ -70,6 +70,8 @@ pub struct FsCounters {
     pub looks: u64,
     /// Requests that change metadata.
     pub changes: u64,
+    /// Requests with many changes of metadata.
+    pub batches: u64,
     /// Requests for bytes.
     pub reads: u64,
     /// Bytes that were read.
@@ -201,6 +203,14 @@ impl FsBackend {
         self.steps.push_back(BackendStep::Execute(Box::new(request)));
     }
 
+    /// Has a part of a client's request executed.
+    pub(super) fn execute_of(&mut self, of: u64, mut request: Request) {
+        request.token = self.next_own;
+        self.next_own += 1;
+        self.own.insert(request.token, OwnWork::of_batch(of, &request));
+        self.execute(request);
+    }
+
     pub(super) fn execute(&mut self, request: Request) {
         self.steps.push_back(BackendStep::Execute(Box::new(request)));
     }
@@ -318,6 +328,11 @@ impl FsBackend {
             }
             EntryKind::Sync => {
                 self.sync(caller, token);
+                None
+            }
+            EntryKind::Batch => {
+                self.counters.batches += 1;
+                self.begin_batch(caller, request);
                 None
             }
         }

@@ -33,8 +33,23 @@ pub(super) enum FsWork {
     Read(ReadWork),
     /// Bytes are written.
     Write(Box<WriteWork>),
+    /// Changes are made one after the other.
+    Batch(Box<BatchWork>),
     /// Its outcome waits until a commit is durable.
     Durable(Outcome),
+}
+
+/// A batch: what is still to be done, the last first, and what came of the rest.
+#[derive(Debug)]
+pub(super) struct BatchWork {
+    pub(super) flags: u32,
+    /// Entries and arguments.
+    pub(super) changes: Vec<(String, Vec<u8>)>,
+    /// How many were begun.
+    pub(super) place: u64,
+    pub(super) result: Vec<u8>,
+    /// The last commit of them.
+    pub(super) seq: u64,
 }
 
 /// A read: where it is, and how often it was begun.
@@ -88,6 +103,13 @@ pub(super) enum OwnWork {
     Verify {
         /// The request's token.
         of: u64,
+    },
+    /// A change of a client's batch.
+    Batch {
+        /// The batch's token.
+        of: u64,
+        /// It may take the last name of an inode.
+        removes: bool,
     },
     /// A file system is made.
     Make,

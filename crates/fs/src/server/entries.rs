@@ -18,6 +18,8 @@ pub(super) enum EntryKind {
     Write,
     /// The service waits for the disk; the module is not asked.
     Sync,
+    /// Several of those that change metadata.
+    Batch,
 }
 
 const ENTRIES: &[(&str, EntryKind)] = &[
@@ -43,6 +45,7 @@ const ENTRIES: &[(&str, EntryKind)] = &[
     ("read", EntryKind::Read),
     ("change", EntryKind::Write),
     ("sync", EntryKind::Sync),
+    ("batch", EntryKind::Batch),
 ];
 
 impl EntryKind {
@@ -53,6 +56,6 @@ impl EntryKind {
 
     /// Whether it changes the region.
     pub(super) fn writes(self) -> bool {
-        matches!(self, Self::Change | Self::Remove | Self::Write)
+        matches!(self, Self::Change | Self::Remove | Self::Write | Self::Batch)
     }
 }

@@ -49,6 +49,9 @@ impl FsBackend {
         match (work, outcome) {
             (OwnWork::Look { of }, outcome) => self.looked(of, outcome),
             (OwnWork::Verify { of }, outcome) => self.read_verified(of, &outcome),
+            (OwnWork::Batch { of, removes }, outcome) => {
+                self.done_of_batch((of, removes), outcome);
+            }
             (OwnWork::Make, Outcome::Done { seq, .. }) => {
                 self.is_ready = true;
                 self.store.want(seq);

@@ -8,10 +8,11 @@
 //! Modules in reading order: `durable` (the store, by the region's commits), `pool` (reserved blocks),
 //! `plan` (what a change comes to), `io` (what threads do), `opens` (who has what open), `entries`
 //! (what may be executed), `call` (a request that is kept), `backend` (all of it), `reads`,
-//! `changes`, `housekeeping` (blocks, inodes that are gone), `modules` (those that it is made of),
+//! `changes`, `batch` (many of them by one request), `housekeeping` (blocks, inodes that are gone), `modules` (those that it is made of),
 //! `table` and `process` (the service's process).
 
 mod backend;
+mod batch;
 mod call;
 mod changes;
 mod durable;

@@ -5,19 +5,22 @@ use outboard_offcode::{LoadError, ModuleStore, WasmEngine};
 use std::collections::HashSet;
 
 /// Each after those that it imports.
-const MODULES: [(&str, &[u8]); 6] = [
+const MODULES: [(&str, &[u8]); 7] = [
     ("alloc", include_bytes!("../../../../modules/built/alloc.wasm")),
     ("blocks", include_bytes!("../../../../modules/built/blocks.wasm")),
     ("table", include_bytes!("../../../../modules/built/table.wasm")),
     ("names", include_bytes!("../../../../modules/built/names.wasm")),
     ("inode", include_bytes!("../../../../modules/built/inode.wasm")),
-    ("fs", include_bytes!("../../../../modules/built/fs.wasm")),
+    ("fs", FS),
+    ("find", include_bytes!("../../../../modules/built/find.wasm")),
 ];
+/// The one that changes a tree.
+const FS: &[u8] = include_bytes!("../../../../modules/built/fs.wasm");
 
 /// The hash of the module `fs`.
 #[must_use]
 pub fn fs_module() -> ModuleHash {
-    ModuleHash::of(MODULES[MODULES.len() - 1].1)
+    ModuleHash::of(FS)
 }
 
 /// The hashes of all of them.

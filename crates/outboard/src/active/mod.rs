@@ -6,6 +6,7 @@ mod remote;
 mod value;
 
 pub(crate) use new::shipped;
+pub(crate) use remote::{FsExecArgs, fs_exec};
 
 use crate::Outcome;
 use clap::Subcommand;

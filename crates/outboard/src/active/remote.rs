@@ -54,6 +54,21 @@ pub(crate) struct LoadArgs {
 #[command(after_help = "Example:
   outboard active exec counter.wasm add u64:0 u64:5 u64:10 --node n01 --region kv")]
 pub(crate) struct ExecArgs {
+    #[command(flatten)]
+    what: ExecWords,
+    /// The region.
+    #[arg(long, value_name = "NAME")]
+    region: String,
+    /// Where to execute: entries that only read may run here, on pages read from the node.
+    #[arg(long = "where", value_enum, default_value_t)]
+    place: PlaceWord,
+    #[command(flatten)]
+    at: AtNode,
+}
+
+/// What to execute.
+#[derive(Debug, Args)]
+pub(crate) struct ExecWords {
     /// The module: a file or one that comes with this program (see `outboard active modules`),
     /// which is loaded if the node lacks it, or the hash or name of one that is loaded.
     module: String,
@@ -61,18 +76,22 @@ pub(crate) struct ExecArgs {
     entry: String,
     /// Its arguments: TYPE:VALUE, with types u8 to u64, i8 to i64, text, hex, file.
     args: Vec<ArgValue>,
-    /// The region.
-    #[arg(long, value_name = "NAME")]
-    region: String,
     /// Seconds that the execution may take; the node may allow less.
     #[arg(long, value_name = "SECONDS", default_value = LIMIT_DEFAULT, value_parser = seconds)]
     limit: Duration,
-    /// Where to execute: entries that only read may run here, on pages read from the node.
-    #[arg(long = "where", value_enum, default_value_t)]
-    place: PlaceWord,
     /// How to show the result.
     #[arg(long = "as", value_enum, default_value_t)]
     show: ShowAs,
+}
+
+/// Execute an entry of a module next to a file system's memory. It may read everything there that
+/// the modules of the file system read, and changes nothing.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  outboard fs exec links.wasm count --node n01")]
+pub(crate) struct FsExecArgs {
+    #[command(flatten)]
+    what: ExecWords,
     #[command(flatten)]
     at: AtNode,
 }
@@ -177,8 +196,13 @@ impl AtNode {
 
     /// A client whose calls may take so long.
     fn connect(&self, limit: Duration) -> Fallible<ActiveClient> {
+        self.connect_to("active", limit)
+    }
+
+    /// ... of another service that executes modules.
+    fn connect_to(&self, service: &str, limit: Duration) -> Fallible<ActiveClient> {
         let host = self.host()?;
-        let service: ServiceName = "active".parse()?;
+        let service: ServiceName = service.parse()?;
         let own = [service.clone()];
         let dialer = Dialer::from_environment(|name| std::env::var_os(name), &own)?;
         let dial: DialActive = Box::new(move |limit| {
@@ -262,26 +286,40 @@ pub(crate) fn load(args: &LoadArgs) -> Outcome {
 }
 
 pub(crate) fn exec(args: &ExecArgs) -> Outcome {
-    let mut client = args.at.connect(args.limit.saturating_add(PATIENCE))?;
-    let module = find(&mut client, &args.module)?;
-    let region = client.attach(&args.region)?;
-    let values = joined(&args.args);
-    let mut call = ActiveCall::new(&region, module, &args.entry, &values);
-    call.limit = Some(args.limit);
-    let since = Instant::now();
-    let (executed, place) = client.execute_at(&call, args.place.into())?;
-    let place = if place == CallPlace::Local { "local" } else { "remote" };
-    let took_us = u64::try_from(since.elapsed().as_micros())?;
-    if let Some(why) = executed.failure() {
-        return Err(why.into());
+    let client = args.at.connect(args.what.limit.saturating_add(PATIENCE))?;
+    args.what.exec(client, (&args.region, args.place.into()), args.at.json)
+}
+
+/// A service's only region, of which it shows clients no more than they need: all is executed there.
+pub(crate) fn fs_exec(args: &FsExecArgs) -> Outcome {
+    let limit = args.what.limit.saturating_add(LOAD_PATIENCE);
+    let client = args.at.connect_to("fs", limit)?;
+    args.what.exec(client, ("fs", CallPlace::Remote), args.at.json)
+}
+
+impl ExecWords {
+    fn exec(
+        &self,
+        mut client: ActiveClient,
+        (region, place): (&str, CallPlace),
+        is_json: bool,
+    ) -> Outcome {
+        let module = find(&mut client, &self.module)?;
+        let region = client.attach(region)?;
+        let values = joined(&self.args);
+        let mut call = ActiveCall::new(&region, module, &self.entry, &values);
+        call.limit = Some(self.limit);
+        let since = Instant::now();
+        let (executed, place) = client.execute_at(&call, place)?;
+        let place = if place == CallPlace::Local { "local" } else { "remote" };
+        let took_us = u64::try_from(since.elapsed().as_micros())?;
+        if let Some(why) = executed.failure() {
+            return Err(why.into());
+        }
+        let outboard_active::Outcome::Done { result, .. } = executed else { return Ok(()) };
+        let more = json!({ "took_us": took_us, "where": place });
+        super::print_result(&result, self.show, is_json, &more)
     }
-    let outboard_active::Outcome::Done { result, .. } = executed else { return Ok(()) };
-    super::print_result(
-        &result,
-        args.show,
-        args.at.json,
-        &json!({ "took_us": took_us, "where": place }),
-    )
 }
 
 pub(crate) fn list(args: &ListArgs) -> Outcome {

@@ -1,10 +1,15 @@
 //! `outboard fs`: the active file system.
 
+mod at;
 mod mount;
 mod serve;
+mod stats;
+mod trees;
 
-use crate::Outcome;
+use crate::active::{FsExecArgs, fs_exec};
 use clap::Subcommand;
+use std::error::Error;
+use std::process::ExitCode;
 
 /// The active file system: files on another machine, at whose server code runs.
 #[derive(Debug, Subcommand)]
@@ -15,12 +20,25 @@ pub(crate) enum FsCommand {
     Serve(serve::ServeArgs),
     Mount(mount::MountArgs),
     Umount(mount::UmountArgs),
+    Find(trees::FindArgs),
+    Count(trees::CountArgs),
+    Du(trees::DuArgs),
+    Rm(trees::RmArgs),
+    Stats(stats::StatsArgs),
+    Exec(FsExecArgs),
 }
 
-pub(crate) fn run(command: FsCommand) -> Outcome {
+pub(crate) fn run(command: FsCommand) -> Result<ExitCode, Box<dyn Error>> {
+    let success = |()| ExitCode::SUCCESS;
     match command {
-        FsCommand::Serve(args) => serve::serve(args),
-        FsCommand::Mount(args) => mount::mount(args),
-        FsCommand::Umount(args) => mount::umount(&args),
+        FsCommand::Serve(args) => serve::serve(args).map(success),
+        FsCommand::Mount(args) => mount::mount(args).map(success),
+        FsCommand::Umount(args) => mount::umount(&args).map(success),
+        FsCommand::Find(args) => trees::find(&args),
+        FsCommand::Count(args) => trees::count(&args),
+        FsCommand::Du(args) => trees::du(&args),
+        FsCommand::Rm(args) => trees::rm(&args),
+        FsCommand::Stats(args) => stats::stats(&args).map(success),
+        FsCommand::Exec(args) => fs_exec(&args).map(success),
     }
 }

@@ -1,0 +1,61 @@
+//! `outboard fs stats`: how full a file system is.
+
+use super::at::{FsServers, caller};
+use crate::Outcome;
+use clap::Args;
+use outboard_fs::protocol::BLOCK_LEN;
+use outboard_fs::tools::FsPlace;
+use serde_json::json;
+use std::ffi::OsString;
+use std::io::Write;
+
+/// Show how full a file system is.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  outboard fs stats n01")]
+pub(crate) struct StatsArgs {
+    /// HOST, HOST:PORT, or a path in a mount.
+    place: OsString,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn stats(args: &StatsArgs) -> Outcome {
+    let host = match FsPlace::of(&args.place) {
+        Ok(place) => place.host,
+        // A word without a path is a host.
+        Err(error) => match args.place.to_str().filter(|word| !word.contains('/')) {
+            Some(word) => word.to_owned(),
+            None => return Err(error.into()),
+        },
+    };
+    let client = FsServers::default().client(&host)?;
+    let stats = client.stats(&caller())?;
+    let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_LEN);
+    let used = stats.blocks.saturating_sub(stats.blocks_free);
+    let mut out = std::io::stdout();
+    if args.json {
+        let value = json!({
+            "bytes": bytes(stats.blocks),
+            "bytes_used": bytes(used),
+            "bytes_free": bytes(stats.blocks_free),
+            "inodes": stats.inodes,
+            "inodes_free": stats.inodes_free,
+            "metadata_bytes": stats.heap_bytes,
+            "metadata_bytes_free": stats.heap_free_bytes,
+            "open_without_name": stats.orphans,
+            "is_being_given_back": stats.dying != 0,
+        });
+        return Ok(writeln!(out, "{value}")?);
+    }
+    let share = (used * 100).div_ceil(stats.blocks.max(1));
+    writeln!(out, "bytes     {} of {} used ({share} %)", bytes(used), bytes(stats.blocks))?;
+    writeln!(out, "inodes    {} used, about {} free", stats.inodes, stats.inodes_free)?;
+    let (heap, free) = (stats.heap_bytes, stats.heap_free_bytes);
+    writeln!(out, "metadata  {heap} bytes used, {free} free")?;
+    if stats.orphans != 0 {
+        writeln!(out, "open      {} inodes without a name", stats.orphans)?;
+    }
+    Ok(())
+}
