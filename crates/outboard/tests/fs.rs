@@ -93,7 +93,8 @@ impl Mounted {
                     return Self { process, directory };
                 }
                 if process.try_wait().expect("known").is_some() {
-                    // The first start compiles the modules, for which a mount does not wait so long.
+                    // The first start compiles the modules, for which a mount does not wait so
+                    // long.
                     break;
                 }
                 assert!(begun.elapsed() < SOON, "it is not mounted");
@@ -143,8 +144,8 @@ fn programs_find_what_they_wrote() {
     mounted
         .run(&format!("rsync -a {source}/ sync/; rsync -aci {source}/ sync/ | wc -l | grep -qx 0"));
     mounted.run(
-        "git init -q g; cd g; git config user.email a@b.c; git config user.name a; cp -r ../copy .; \
-         git add -A; git commit -qm one; git fsck --strict; cd ..; git clone -q g h; \
+        "git init -q g; cd g; git config user.email a@b.c; git config user.name a; \
+         cp -r ../copy .; git add -A; git commit -qm one; git fsck --strict; cd ..; git clone -q g h; \
          cd h; git fsck; git gc -q; git status --porcelain | wc -l | grep -qx 0",
     );
     let said = mounted.run(

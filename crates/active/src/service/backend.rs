@@ -1,6 +1,6 @@
 //! What a region may have beside its memory: a backend through which every request on the region
-//! passes before it is executed, and every outcome before it is answered. A file system has the bytes
-//! of its files there.
+//! passes before it is executed, and every outcome before it is answered. A file system has its
+//! files' bytes there.
 //!
 //! It executes nothing itself and knows no connection: what it wants it says in steps, which the
 //! service takes in order whenever it has called the backend. A request that it keeps stays the
@@ -47,8 +47,8 @@ pub enum BackendStep {
     Answer {
         /// The request's.
         token: u64,
-        /// What its client is told. After [`Outcome::Killed`] a client that has made a new connection
-        /// meanwhile gets its request begun anew.
+        /// What its client is told. After [`Outcome::Killed`] a client that has made a new
+        /// connection meanwhile gets its request begun anew.
         outcome: Outcome,
     },
     /// Bytes of its client's memory are needed for a request. They come by

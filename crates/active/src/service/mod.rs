@@ -8,9 +8,9 @@
 //! Modules in reading order: `table` (its table of a node's configuration), `entry` (its process),
 //! `options` (what it is started with), `regions` (regions that are kept and regions from files),
 //! `persist` (regions as files), `operator` (modules of a directory), `session` (a connection),
-//! `active` (all of it: the loop's work), `backend` (what a region has beside its memory), `execute` (requests to execute), `answer` (what becomes
-//! of them), `loads` with `identities` (who has how
-//! many bytes of modules), `admin` (lists, kills, reports), `counters`.
+//! `active` (all of it: the loop's work), `backend` (what a region has beside its memory),
+//! `execute` (requests to execute), `answer` (what becomes of them), `loads` with `identities`
+//! (who has how many bytes of modules), `admin` (lists, kills, reports), `counters`.
 
 mod active;
 mod admin;

@@ -32,8 +32,8 @@ pub struct RegionSetup {
     pub allow: Option<HashSet<NodeId>>,
     /// The identities that may only read.
     pub read: HashSet<NodeId>,
-    /// Bytes from its start that clients may read by one-sided operations, if they may not reach all
-    /// of it: then only executions do.
+    /// Bytes from its start that clients may read by one-sided operations, if they may not reach
+    /// all of it: then only executions do.
     pub shown: Option<usize>,
 }
 

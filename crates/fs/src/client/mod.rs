@@ -214,8 +214,8 @@ impl FsClient {
         }
     }
 
-    /// Says what takes the service's notices. It must neither wait nor call this client. A notice of
-    /// another release is not known here, and left alone.
+    /// Says what takes the service's notices. It must neither wait nor call this client. A notice
+    /// of another release is not known here, and left alone.
     pub fn on_notice(&self, take: TakeNotice) {
         self.driver.on_notice(Box::new(move |bytes| match FsNotice::decode(bytes) {
             Ok(notice) => take(&notice),

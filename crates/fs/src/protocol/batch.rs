@@ -1,10 +1,11 @@
 //! Many changes of names by one request.
 //!
-//! `batch`: arguments [`BatchHead`], then for each change a [`BatchItem`], the entry's name and its
-//! arguments, without gaps: `make`, `link`, `set`, `set_xattr`, `remove_xattr`, `share`, `unlink`,
-//! `rmdir`, `rename`. The service executes them one after the other, each as if it had been asked
-//! for by itself: all or nothing, once at most. Others may come between them. The result is, for each
-//! one that was executed, a [`BatchDone`], then, unless [`BATCH_QUIET`], what it answers.
+//! `batch`: arguments [`BatchHead`], then for each change a [`BatchItem`], the entry's name and
+//! its arguments, without gaps: `make`, `link`, `set`, `set_xattr`, `remove_xattr`, `share`,
+//! `unlink`, `rmdir`, `rename`. The service executes them one after the other, each as if it had
+//! been asked for by itself: all or nothing, once at most. Others may come between them. The
+//! result is, for each one that was executed, a [`BatchDone`], then, unless [`BATCH_QUIET`], what
+//! it answers.
 
 use super::layout::{FsLayout, layouts};
 

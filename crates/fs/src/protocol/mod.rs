@@ -5,9 +5,9 @@
 //! taken apart without trust: what is too short, too long or unknown is not there.
 //!
 //! Modules in reading order: `layout` (structures as C has them), `structures` (those of the
-//! module's headers), `bytes` (reads and changes as clients ask for them), `batch` (many changes by one request), `lists` (answers with
-//! names), `walks` (answers of the module `find`), `errno` (failures), `notes` (messages beside
-//! executions).
+//! module's headers), `bytes` (reads and changes as clients ask for them), `batch` (many changes
+//! by one request), `lists` (answers with names), `walks` (answers of the module `find`), `errno`
+//! (failures), `notes` (messages beside executions).
 
 mod batch;
 mod bytes;

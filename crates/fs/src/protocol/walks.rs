@@ -1,4 +1,5 @@
-//! Walks through a tree that the module `find` makes: arguments and answers of `modules/find/find.h`.
+//! Walks through a tree that the module `find` makes: arguments and answers of
+//! `modules/find/find.h`.
 
 use super::layout::{FsLayout, layouts};
 use super::lists::is_name;

@@ -1,12 +1,12 @@
 //! Changes of files' bytes: fetched from the client if they are not here, planned, written into
-//! reserved blocks, and mapped by the module. A plan that was made for an older state of the file is
-//! made anew.
+//! reserved blocks, and mapped by the module. A plan that was made for an older state of the file
+//! is made anew.
 
 use super::backend::{FsBackend, PIECE_MAX};
 use super::call::{FsCall, FsWork, OwnWork, WriteStage, WriteWork};
 use super::entries::EntryKind;
 use super::io::{IoDone, lay_out};
-use super::plan::{ChangePlan, Known, Needs, needs, plan};
+use super::plan::{ChangeNeeds, ChangePlan, Known, needs, plan};
 use super::reads::Found;
 use crate::protocol::{
     APPEND, BLOCK_LEN, FsChangeArgs, FsExtent, FsInodeArgs, FsLayout, FsMapArgs, FsReadArgs,
@@ -66,15 +66,15 @@ impl FsBackend {
         let Some(work) = self.write_work(token) else { return };
         let (inode, known) = (work.change.inode, needs(&work.change, size));
         match (known, size) {
-            (Needs::Nothing, None) => return self.planned(token, None),
+            (ChangeNeeds::Nothing, None) => return self.planned(token, None),
             _ => work.stage = WriteStage::Looking { size },
         }
         let (entry, args) = match known {
-            Needs::Blocks(from, to) => {
+            ChangeNeeds::Blocks(from, to) => {
                 let (offset, len) = (from * BLOCK_LEN, (to - from) * BLOCK_LEN);
                 ("read", FsReadArgs { who: FsWho::default(), inode, offset, len }.bytes())
             }
-            Needs::Nothing | Needs::Record => ("get", FsInodeArgs { inode }.bytes()),
+            ChangeNeeds::Nothing | ChangeNeeds::Record => ("get", FsInodeArgs { inode }.bytes()),
         };
         self.execute_own(entry, args, OwnWork::Look { of: token });
     }
@@ -93,8 +93,8 @@ impl FsBackend {
             return self.fail(token, libc::EIO, "the module's answer has no form");
         };
         let now = found.answer.record.size;
-        let is_known = size == Some(now) || needs(&work.change, None) != Needs::Record;
-        match is_known || needs(&work.change, Some(now)) == Needs::Nothing {
+        let is_known = size == Some(now) || needs(&work.change, None) != ChangeNeeds::Record;
+        match is_known || needs(&work.change, Some(now)) == ChangeNeeds::Nothing {
             true => self.planned(token, Some(&found)),
             false => self.look(token, Some(now)),
         }

@@ -1,5 +1,5 @@
-//! What the service does for itself: it reserves blocks, gives up inodes that have neither names nor
-//! anybody who has them open, and cleans up behind an end that was not in order.
+//! What the service does for itself: it reserves blocks, gives up inodes that have neither names
+//! nor anybody who has them open, and cleans up behind an end that was not in order.
 
 use super::backend::FsBackend;
 use super::call::OwnWork;

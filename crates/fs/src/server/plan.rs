@@ -1,8 +1,8 @@
 //! What a change of a file's bytes comes to: which blocks are written anew and with what, which are
 //! unmapped, and what the module is told.
 //!
-//! Reads and writes nothing. Bytes behind a file's end, in its last block, are always zero: a change
-//! that would leave others there writes that block anew.
+//! Reads and writes nothing. Bytes behind a file's end, in its last block, are always zero: a
+//! change that would leave others there writes that block anew.
 
 use crate::protocol::{
     APPEND, BLOCK_LEN, FsChangeArgs, FsExtent, FsRecord, GROW, PUNCH, RESIZE, SIZE_MAX,
@@ -46,7 +46,7 @@ pub(super) struct ChangePlan {
 
 /// What must be known of a file before a change of it can be planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Needs {
+pub(super) enum ChangeNeeds {
     /// Nothing.
     Nothing,
     /// Its record.
@@ -69,10 +69,10 @@ pub(super) struct TooLarge;
 const B: u64 = BLOCK_LEN;
 
 /// What must be known, given the size if that is known.
-pub(super) fn needs(change: &FsChangeArgs, size: Option<u64>) -> Needs {
+pub(super) fn needs(change: &FsChangeArgs, size: Option<u64>) -> ChangeNeeds {
     if change.which & APPEND != 0 {
         return match size {
-            None => Needs::Record,
+            None => ChangeNeeds::Record,
             Some(size) => of_range(size, size.saturating_add(change.size)),
         };
     }
@@ -82,10 +82,10 @@ pub(super) fn needs(change: &FsChangeArgs, size: Option<u64>) -> Needs {
     of_range(change.offset, change.offset.saturating_add(change.size))
 }
 
-fn of_range(from: u64, to: u64) -> Needs {
+fn of_range(from: u64, to: u64) -> ChangeNeeds {
     match from.is_multiple_of(B) && to.is_multiple_of(B) {
-        true => Needs::Nothing,
-        false => Needs::Blocks(from / B, to.div_ceil(B)),
+        true => ChangeNeeds::Nothing,
+        false => ChangeNeeds::Blocks(from / B, to.div_ceil(B)),
     }
 }
 

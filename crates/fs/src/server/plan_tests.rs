@@ -17,10 +17,10 @@ struct Model {
 }
 
 impl Model {
-    fn known(&self, needs: Needs) -> (FsRecord, Vec<FsExtent>) {
+    fn known(&self, needs: ChangeNeeds) -> (FsRecord, Vec<FsExtent>) {
         let record = FsRecord { size: self.bytes.len() as u64, version: 5, ..FsRecord::default() };
         let (from, to) = match needs {
-            Needs::Blocks(from, to) => (from, to),
+            ChangeNeeds::Blocks(from, to) => (from, to),
             _ => (0, 0),
         };
         let extents = self.map.range(from..to).map(|(file, block)| FsExtent {
@@ -33,15 +33,15 @@ impl Model {
 
     fn change(&mut self, change: &FsChangeArgs, data: &[u8]) {
         let mut needs = super::needs(change, None);
-        if needs == Needs::Record {
+        if needs == ChangeNeeds::Record {
             needs = super::needs(change, Some(self.bytes.len() as u64));
-            if needs == Needs::Nothing {
-                needs = Needs::Record;
+            if needs == ChangeNeeds::Nothing {
+                needs = ChangeNeeds::Record;
             }
         }
         let (record, extents) = self.known(needs);
         let known =
-            (needs != Needs::Nothing).then_some(Known { record: &record, extents: &extents });
+            (needs != ChangeNeeds::Nothing).then_some(Known { record: &record, extents: &extents });
         let plan = super::plan(change, known).expect("not too large");
         for piece in &plan.pieces {
             let mut buffer = vec![0; piece.len()];
@@ -122,11 +122,11 @@ fn random_changes_come_to_the_same_as_on_plain_bytes() {
 #[test]
 fn whole_blocks_need_nothing_and_keep_nothing() {
     let whole = FsChangeArgs { offset: 8192, size: 4096, which: GROW, ..FsChangeArgs::default() };
-    assert_eq!(needs(&whole, None), Needs::Nothing);
+    assert_eq!(needs(&whole, None), ChangeNeeds::Nothing);
     let plan = plan(&whole, None).expect("not too large");
     assert_eq!((plan.version, plan.blocks(), plan.size), (0, 1, 12_288));
     let part = FsChangeArgs { size: 4095, ..whole };
-    assert_eq!(needs(&part, None), Needs::Blocks(2, 3));
+    assert_eq!(needs(&part, None), ChangeNeeds::Blocks(2, 3));
 }
 
 #[test]

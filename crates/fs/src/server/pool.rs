@@ -1,8 +1,8 @@
 //! Blocks that the service has reserved and nobody uses: writes go there, out of place.
 //!
-//! Knows no store and executes nothing. Blocks are reserved many at a time by a commit, and used only
-//! when that commit is durable: then every commit before it is, too, and with them those that have
-//! freed the blocks, so that no crash brings back a file whose bytes were overwritten.
+//! Knows no store and executes nothing. Blocks are reserved many at a time by a commit, and used
+//! only when that commit is durable: then every commit before it is, too, and with them those that
+//! have freed the blocks, so that no crash brings back a file whose bytes were overwritten.
 
 use crate::protocol::FsBlocksRun;
 use std::collections::VecDeque;

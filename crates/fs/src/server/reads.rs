@@ -1,8 +1,8 @@
 //! Reads: the module says where a file's bytes are, they are read, and the record's version says
 //! whether they were still there.
 //!
-//! Blocks that a file gives back may soon have another file's bytes. So what was read counts only if
-//! nothing was committed meanwhile, or the file's record is as it was.
+//! Blocks that a file gives back may soon have another file's bytes. So what was read counts only
+//! if nothing was committed meanwhile, or the file's record is as it was.
 
 use super::backend::FsBackend;
 use super::call::{FsWork, OwnWork};
@@ -82,8 +82,8 @@ impl FsBackend {
         self.io.read(token, bytes, (FsAnswer::LEN, offset, found.extents));
     }
 
-    /// A thread has read them. They are right if nothing was committed meanwhile; else the record is
-    /// asked for.
+    /// A thread has read them. They are right if nothing was committed meanwhile; else the record
+    /// is asked for.
     pub(super) fn bytes_read(&mut self, token: u64, bytes: Vec<u8>, result: std::io::Result<()>) {
         self.under_way -= bytes.len();
         if let Err(error) = result {

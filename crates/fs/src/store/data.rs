@@ -50,8 +50,8 @@ impl DataFile {
         self.file.read_at(into, range.start)
     }
 
-    /// As [`read`](Self::read), if all of the bytes are in memory; false if they are not, or if that
-    /// cannot be known. Does not wait for the disk.
+    /// As [`read`](Self::read), if all of the bytes are in memory; false if they are not, or if
+    /// that cannot be known. Does not wait for the disk.
     #[must_use]
     pub fn read_now(&self, block: u64, within: u64, into: &mut [u8]) -> bool {
         let range = self.range(block, within, into.len() as u64);

@@ -40,8 +40,8 @@ pub trait StoreFile: fmt::Debug + Send + Sync {
     /// The system's; [`io::ErrorKind::UnexpectedEof`] where the file ends before.
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()>;
 
-    /// Reads all of `into` if it is in memory; false if it is not, or if that is not known. Does not
-    /// wait for the disk.
+    /// Reads all of `into` if it is in memory; false if it is not, or if that is not known. Does
+    /// not wait for the disk.
     fn read_now(&self, _into: &mut [u8], _at: u64) -> bool {
         false
     }

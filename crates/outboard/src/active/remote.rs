@@ -290,7 +290,8 @@ pub(crate) fn exec(args: &ExecArgs) -> Outcome {
     args.what.exec(client, (&args.region, args.place.into()), args.at.json)
 }
 
-/// A service's only region, of which it shows clients no more than they need: all is executed there.
+/// A service's only region, of which it shows clients no more than they need: all is executed
+/// there.
 pub(crate) fn fs_exec(args: &FsExecArgs) -> Outcome {
     let limit = args.what.limit.saturating_add(LOAD_PATIENCE);
     let client = args.at.connect_to("fs", limit)?;

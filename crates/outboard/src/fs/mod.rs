@@ -17,7 +17,7 @@ use std::process::ExitCode;
   outboard fs serve --store /var/lib/outboard/fs --size 8GiB &
   outboard fs mount localhost:/ ~/files")]
 pub(crate) enum FsCommand {
-    Serve(serve::ServeArgs),
+    Serve(serve::FsServeArgs),
     Mount(mount::MountArgs),
     Umount(mount::UmountArgs),
     Find(trees::FindArgs),

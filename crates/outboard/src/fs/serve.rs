@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   outboard fs serve --store /var/lib/outboard/fs --size 8GiB --listen 0.0.0.0:7410")]
-pub(crate) struct ServeArgs {
+pub(crate) struct FsServeArgs {
     /// The store's directory.
     #[arg(long, value_name = "DIR")]
     store: PathBuf,
@@ -56,7 +56,7 @@ enum SyncChoice {
     Never,
 }
 
-pub(crate) fn serve(args: ServeArgs) -> Outcome {
+pub(crate) fn serve(args: FsServeArgs) -> Outcome {
     let store = std::path::absolute(&args.store)
         .map_err(|error| format!("{}: {error}", args.store.display()))?;
     let text = |path: PathBuf| toml::Value::from(path.to_string_lossy().into_owned());
