@@ -145,8 +145,8 @@ fn programs_find_what_they_wrote() {
         .run(&format!("rsync -a {source}/ sync/; rsync -aci {source}/ sync/ | wc -l | grep -qx 0"));
     mounted.run(
         "git init -q g; cd g; git config user.email a@b.c; git config user.name a; \
-         cp -r ../copy .; git add -A; git commit -qm one; git fsck --strict; cd ..; git clone -q g h; \
-         cd h; git fsck; git gc -q; git status --porcelain | wc -l | grep -qx 0",
+         cp -r ../copy .; git add -A; git commit -qm one; git fsck --strict; cd ..; \
+         git clone -q g h; cd h; git fsck; git gc -q; git status --porcelain | wc -l | grep -qx 0",
     );
     let said = mounted.run(
         "sqlite3 d.db 'pragma journal_mode=delete; create table t(a); begin; \

@@ -66,22 +66,6 @@ pub enum FsPatience {
     Soft(Duration),
 }
 
-/// Entries that may be executed twice.
-const HARMLESS: &[&str] = &[
-    "get",
-    "find",
-    "walk",
-    "list",
-    "target",
-    "access",
-    "stats",
-    "seek",
-    "get_xattr",
-    "list_xattr",
-    "set",
-    "sync",
-];
-
 /// How a client is set up.
 #[derive(Clone, Copy, Debug)]
 pub struct FsClientOptions {
@@ -268,7 +252,7 @@ impl FsClient {
                     pause = (pause * 2).min(BUSY_PAUSE_MAX);
                 }
                 Outcome::Unknown if self.is_late(begun) => return Err(FsError::TimedOut),
-                Outcome::Unknown if HARMLESS.contains(&entry) => {}
+                Outcome::Unknown if entry.is_harmless() => {}
                 outcome => return result_of(outcome),
             }
             if !goes_on() {

@@ -53,8 +53,10 @@ pub const NOBODY: u32 = 65534;
 pub const NAME_MAX: usize = 255;
 /// Bytes of a symbolic link's target, at most.
 pub const TARGET_MAX: usize = 4095;
-/// Bytes of a block.
-pub const BLOCK_LEN: u64 = 4096;
+/// Bytes of a block, as numbers of the protocol and as those of memory.
+pub const BLOCK_LEN: u64 = BLOCK_BYTES as u64;
+/// See [`BLOCK_LEN`].
+pub const BLOCK_BYTES: usize = 4096;
 
 /// A flag of a file system: user 0 is [`NOBODY`].
 pub const SQUASH_ROOT: u64 = 1;

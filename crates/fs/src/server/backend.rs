@@ -33,7 +33,8 @@ const UNDER_WAY_MAX: usize = 64 << 20;
 /// Bytes of one read, or of one change, at most.
 pub(super) const PIECE_MAX: usize = 4 << 20;
 /// Where a file system begins in its region.
-const FS_ROOT: usize = ROOT as usize;
+const FS_ROOT: usize = 64;
+const _: () = assert!(FS_ROOT as u64 == ROOT, "one place");
 /// How long one of the service's own executions may take.
 const OWN_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of a result of its own, at most.

@@ -1,7 +1,7 @@
 //! What threads do for the service's loop: bytes of files from the store, and into it.
 
 use super::plan::{Fill, Piece};
-use crate::protocol::{BLOCK_LEN, FsBlocksRun, FsExtent};
+use crate::protocol::{BLOCK_BYTES as BLOCK, BLOCK_LEN, FsBlocksRun, FsExtent};
 use crate::store::DataFile;
 use outboard_cluster::waker::Waker;
 use outboard_cluster::workers::Workers;
@@ -10,7 +10,6 @@ use std::sync::{Arc, mpsc};
 
 /// Threads that wait for the disk.
 const THREADS: usize = 16;
-const BLOCK: usize = BLOCK_LEN as usize;
 
 /// What a thread has done.
 #[derive(Debug)]
@@ -77,7 +76,7 @@ impl IoThreads {
         let (store, sender, waker) =
             (Arc::clone(&self.store), self.sender.clone(), self.waker.clone());
         let job = move || {
-            let result = work(&*store, &mut bytes);
+            let result = work(&store, &mut bytes);
             // Without a loop nobody asks.
             let _sent = sender.send(IoDone { token, bytes, result });
             waker.wake();

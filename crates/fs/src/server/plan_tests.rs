@@ -2,10 +2,8 @@
 //! the file should hold.
 
 use super::*;
-use crate::protocol::GROW;
+use crate::protocol::{BLOCK_BYTES as BLOCK, GROW};
 use std::collections::BTreeMap;
-
-const BLOCK: usize = BLOCK_LEN as usize;
 
 /// A file, and the same as blocks of a store.
 #[derive(Default)]

@@ -220,24 +220,26 @@ fn perform(tree: &mut Tree<'_>, model: &mut Model, step: &Step) {
             }
             model.reserved.clear();
         }
-        Step::Remake(file, is_open) => {
-            let new = model.make(tree);
-            let name = (0..=model.made).map(|made| made.to_string());
-            let id = model.files[file].id;
-            let name = name
-                .into_iter()
-                .find(|name| tree.find(ROOT, name.as_bytes()).is_ok_and(|found| found.id == id));
-            let name = name.expect("it has a name");
-            let flags = if is_open { HOLD } else { 0 };
-            tree.remove_with("unlink", ROOT, name.as_bytes(), flags).expect("removed");
-            if is_open {
-                check_file(tree, model, file);
-                tree.of_inode("release", id).expect("held");
-            }
-            tree.reap_all();
-            model.files[file] = new;
-        }
+        Step::Remake(file, is_open) => remake(tree, model, file, is_open),
     }
+}
+
+fn remake(tree: &mut Tree<'_>, model: &mut Model, file: usize, is_open: bool) {
+    let new = model.make(tree);
+    let name = (0..=model.made).map(|made| made.to_string());
+    let id = model.files[file].id;
+    let name = name
+        .into_iter()
+        .find(|name| tree.find(ROOT, name.as_bytes()).is_ok_and(|found| found.id == id));
+    let name = name.expect("it has a name");
+    let flags = if is_open { HOLD } else { 0 };
+    tree.remove_with("unlink", ROOT, name.as_bytes(), flags).expect("removed");
+    if is_open {
+        check_file(tree, model, file);
+        tree.of_inode("release", id).expect("held");
+    }
+    tree.reap_all();
+    model.files[file] = new;
 }
 
 fn write(
