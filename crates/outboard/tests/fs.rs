@@ -11,7 +11,7 @@ use std::mem::ManuallyDrop;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -194,13 +194,16 @@ fn kills_lose_nothing_that_was_promised() {
     let mounted = Mounted::of(&home, &served, "mnt", "");
     let rounds = if std::env::var_os("OUTBOARD_FULL").is_some() { 40 } else { 6 };
     for round in 0..rounds {
-        let (is_over, directory) = (AtomicBool::new(false), mounted.path(&format!("r{round}")));
+        let (is_over, kept) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let directory = mounted.path(&format!("r{round}"));
         fs::create_dir(&directory).expect("made");
         File::open(&directory).and_then(|file| file.sync_all()).expect("synced");
         let kills_all = round % 2 == 1;
         let (promised, next) = thread::scope(|scope| {
-            let writer = scope.spawn(|| write_until(&directory, &is_over));
-            thread::sleep(Duration::from_millis(300 + 170 * round));
+            let writer = scope.spawn(|| write_until(&directory, &is_over, &kept));
+            let over = Over(&is_over);
+            wait_for(&kept, 3);
+            thread::sleep(Duration::from_millis(23 * round));
             let next = match kills_all {
                 true => {
                     let address = served.kill_all();
@@ -211,13 +214,12 @@ fn kills_lose_nothing_that_was_promised() {
                     served
                 }
             };
-            thread::sleep(Duration::from_millis(700));
-            is_over.store(true, Ordering::Relaxed);
+            // It goes on.
+            wait_for(&kept, kept.load(Ordering::Relaxed) + 3);
+            drop(over);
             (writer.join().expect("it ends"), next)
         });
         served = next;
-        let count = promised.iter().filter(|is| **is).count();
-        assert!(count > 3, "round {round}: only {count} of {} files", promised.len());
         for at in 0..promised.len() {
             let path = directory.join(at.to_string());
             let found = fs::read_to_string(&path).unwrap_or_else(|why| format!("{why}"));
@@ -234,18 +236,38 @@ fn kills_lose_nothing_that_was_promised() {
     assert_eq!(mounted.run("ls -d r* | wc -l").trim(), rounds.to_string(), "{before}");
 }
 
+/// Ends a writer, also where its test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn content(at: usize) -> String {
     format!("{at} ").repeat(at % 700 + 1)
 }
 
 /// Writes files, every third of them synced; which were synced without an error. Where the whole
 /// server is killed, what is under way then may be an error.
-fn write_until(directory: &Path, is_over: &AtomicBool) -> Vec<bool> {
+fn write_until(directory: &Path, is_over: &AtomicBool, kept: &AtomicUsize) -> Vec<bool> {
     let mut promised = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
-        promised.push(write(directory, promised.len()).is_ok_and(|is_synced| is_synced));
+        let is_promised = write(directory, promised.len()).is_ok_and(|is_synced| is_synced);
+        kept.fetch_add(is_promised.into(), Ordering::Relaxed);
+        promised.push(is_promised);
     }
     promised
+}
+
+/// Waits until so many files were promised.
+fn wait_for(kept: &AtomicUsize, count: usize) {
+    let begun = Instant::now();
+    while kept.load(Ordering::Relaxed) < count {
+        assert!(begun.elapsed() < SOON, "nothing more is promised");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn write(directory: &Path, at: usize) -> std::io::Result<bool> {
