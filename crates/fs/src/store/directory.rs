@@ -129,7 +129,10 @@ impl OpenedStore {
     /// [`FsStoreError`].
     pub fn open_on(disk: Arc<dyn StoreDisk>) -> Result<Self, FsStoreError> {
         let superblock = read_superblock(disk.as_ref())?;
-        let failed = |source| FsStoreError::of(data::NAME, source);
+        let failed = |source: io::Error| match is_absent(&source) {
+            true => FsStoreError::damaged(data::NAME, "it is gone"),
+            false => FsStoreError::of(data::NAME, source),
+        };
         let file = disk.open(data::NAME).map_err(failed)?;
         let (found, wanted) =
             (file.len().map_err(failed)?, superblock.block_count.saturating_mul(BLOCK_LEN));

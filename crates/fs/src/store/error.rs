@@ -154,6 +154,9 @@ pub enum StoreFailure {
         /// Bytes that may.
         limit: usize,
     },
+    /// A thread of the store has ended by itself.
+    #[error("the store has failed by a fault of Outboard's own: please report what the log says")]
+    Fault,
     /// It was closed while somebody waited.
     #[error("the store is closed")]
     Closed,

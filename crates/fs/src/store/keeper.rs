@@ -42,12 +42,18 @@ pub(super) struct Keeper {
     pub(super) segments: Arc<Segments>,
     pub(super) region: Arc<ActiveRegion>,
     pub(super) uuid: [u8; 16],
-    /// The number of the newest checkpoint that is whole, if one is.
-    pub(super) newest: Option<u64>,
+    /// The newest checkpoint that is whole, if one is.
+    pub(super) newest: Option<CheckpointSummary>,
     /// Bytes of the log after which a checkpoint is made, at least.
     pub(super) log_max: u64,
     /// When the disk was full last.
     pub(super) was_full: Option<Instant>,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.hub.fail_if_panicking();
+    }
 }
 
 /// What the keeper does next.
@@ -150,12 +156,16 @@ impl Keeper {
         let failed = |errno: Errno| FsStoreError::of("the region's memory", errno.into());
         let pages = fstat(self.region.memory().descriptor()?).map_err(failed)?;
         let used = u64::try_from(pages.st_blocks).unwrap_or(0) * 512;
-        let number = self.newest.map_or(super::checkpoint::FIRST, |newest| newest + 1);
+        let number = self.next_number();
         // Pages that change meanwhile are in it more than once.
         let len = used + used / 8 + 2 * used.min((FEW_PAGES * COPY_PAGE) as u64) + SLACK;
         let reserve = |number| super::checkpoint::reserve(self.disk.as_ref(), number, len);
         // And the one after it: the disk may stay full.
         reserve(number).and_then(|()| reserve(number + 1))
+    }
+
+    fn next_number(&self) -> u64 {
+        self.newest.map_or(super::checkpoint::FIRST, |newest| newest.number + 1)
     }
 
     /// Makes a checkpoint now.
@@ -164,18 +174,18 @@ impl Keeper {
         ending: CheckpointEnding,
     ) -> Result<CheckpointSummary, FsStoreError> {
         let store = (&self.uuid, self.region.memory().len() as u64);
-        let number = self.newest.map_or(super::checkpoint::FIRST, |newest| newest + 1);
+        let number = self.next_number();
         let bytes_before = self.hub.log_bytes.load(Ordering::Relaxed);
         let mut writer = CheckpointWriter::begin(self.disk.as_ref(), store, number)?;
         let seq = self.hub.base().wrapping_add(copy(&self.region, &mut writer)?);
         // What was written before the copy's last commit, whether the log has that or not.
         self.data.sync().map_err(|error| FsStoreError::Failed(failed(error)))?;
         let made = writer.finish(seq, ending)?;
-        self.newest = Some(number);
+        let before = self.newest.replace(made).map_or(0, |before| before.seq);
         self.hub.log_bytes.fetch_sub(bytes_before, Ordering::Relaxed);
         self.hub.log_limit.store(self.log_max.max(made.len / 2), Ordering::Relaxed);
         self.reserve()?;
-        let before = self.hub.checkpointed.swap(seq, Ordering::AcqRel);
+        self.hub.checkpointed.fetch_max(seq, Ordering::AcqRel);
         let is_tight = self.hub.lock().is_tight;
         if is_tight {
             self.hub.advance(seq);

@@ -13,6 +13,7 @@ use std::fmt;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// A group is written at the latest when it has so many bytes.
@@ -194,6 +195,13 @@ impl LogHub {
             tracing::error!("{text}");
         }
         self.wake_all();
+    }
+
+    /// Nobody waits for a thread that has ended by itself.
+    pub(super) fn fail_if_panicking(&self) {
+        if thread::panicking() {
+            self.fail(StoreFailure::Fault);
+        }
     }
 
     /// Wakes everybody: the lock is taken, so that nobody is between looking and waiting.
@@ -544,6 +552,12 @@ impl LogWriter {
             let waited = self.hub.progress.wait(pending);
             pending = waited.unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        self.hub.fail_if_panicking();
     }
 }
 

@@ -26,7 +26,7 @@ pub struct RecoveredRegion {
     pub passed_over: Option<String>,
     pub(super) log: FoundLog,
     /// The newest whole checkpoint.
-    pub(super) newest: u64,
+    pub(super) newest: CheckpointSummary,
 }
 
 /// What there is of a log.
@@ -54,7 +54,7 @@ impl OpenedStore {
         let log = scan(self.disk.as_ref(), &self.superblock.uuid, &mut replaying)?;
         let last_seq = replaying.expected - 1;
         let is_orderly = summary.ending == CheckpointEnding::Orderly && last_seq == summary.seq;
-        let newest = summary.number;
+        let newest = summary;
         Ok(RecoveredRegion { memory, last_seq, is_orderly, passed_over, log, newest })
     }
 
@@ -90,8 +90,10 @@ impl OpenedStore {
         Err(FsStoreError::damaged("checkpoints", what))
     }
 
-    /// The newest whole checkpoint's number, and what the log has at all: for memory that is newer.
-    pub(super) fn survey(&self) -> Result<(Option<u64>, FoundLog, u64), FsStoreError> {
+    /// The newest whole checkpoint, and what the log has at all: for memory that is newer.
+    pub(super) fn survey(
+        &self,
+    ) -> Result<(Option<CheckpointSummary>, FoundLog, u64), FsStoreError> {
         let newest = match self.newest_checkpoint() {
             Ok((summary, _, _)) => Some(summary),
             Err(FsStoreError::Damaged { .. }) => None,
@@ -100,7 +102,7 @@ impl OpenedStore {
         let expected = newest.map_or(0, |newest| newest.seq) + 1;
         let mut replaying = Replaying { expected, memory: None };
         let log = scan(self.disk.as_ref(), &self.superblock.uuid, &mut replaying)?;
-        Ok((newest.map(|newest| newest.number), log, replaying.expected - 1))
+        Ok((newest, log, replaying.expected - 1))
     }
 }
 

@@ -1,6 +1,6 @@
 //! A store in use: what the service asks of it, and how it begins and ends.
 
-use super::checkpoint::CheckpointEnding;
+use super::checkpoint::{CheckpointEnding, CheckpointSummary};
 use super::data::DataFile;
 use super::directory::OpenedStore;
 use super::error::{FsStoreError, StoreFailure};
@@ -89,7 +89,7 @@ impl OpenedStore {
     ) -> Result<FsStore, FsStoreError> {
         let RecoveredRegion { last_seq, log, newest, .. } = recovered;
         self.check_len(region)?;
-        self.settle(&log, newest)?;
+        self.settle(&log, newest.number)?;
         let base = last_seq.wrapping_sub(region.seq());
         self.replace_superblock(Superblock { incarnation, base, ..self.superblock })?;
         let (hub, segments) = self.parts(options, (log, last_seq));
@@ -179,7 +179,7 @@ impl OpenedStore {
         &self,
         region: &Arc<ActiveRegion>,
         (hub, segments): (&Arc<LogHub>, &Arc<Segments>),
-        newest: Option<u64>,
+        newest: Option<CheckpointSummary>,
         options: FsStoreOptions,
     ) -> Keeper {
         hub.set_base(self.superblock.base);

@@ -111,12 +111,35 @@ fn a_checkpoint_can_be_done_without() {
         let mut world = World::again(&copy, past.clone(), options(on_request()));
         world.work(&mut Random::new(1), 100);
         let (copy, _, past) = world.kill();
+        first_checkpoint_again(&copy, past.clone());
         World::again(&copy, past, options(on_request())).store.close().expect("closed");
     }
     both.iter().for_each(|name| disk.change(name, |bytes| bytes.truncate(100)));
     let opened = OpenedStore::open_on(disk).expect("a store");
     let error = opened.recover().expect_err("nothing is whole");
     assert!(error.to_string().contains("neither of the two"), "{error}");
+}
+
+/// Nor is the first checkpoint of a process needed.
+fn first_checkpoint_again(disk: &Arc<RecordedDisk>, past: Past) {
+    let disk = disk.copy();
+    let quiet = FsStoreOptions { log_max: 1 << 30, ..options(SyncMode::Always) };
+    let mut world = World::again(&disk, past, quiet);
+    let mut random = Random::new(2);
+    let seq = world.commit(&mut random).expect("committed");
+    world.store.want_checkpoint();
+    while world.store.status().checkpointed < seq {
+        thread::yield_now();
+    }
+    let last = world.commit(&mut random).expect("committed");
+    world.wait(last).expect("durable");
+    let (disk, _, past) = world.kill();
+    for name in ["checkpoint.0", "checkpoint.1"] {
+        let copy = disk.copy();
+        copy.change(name, |bytes| bytes[100..200].fill(7));
+        let found = OpenedStore::open_on(copy.clone()).and_then(|opened| opened.recover());
+        past.check(&copy, &found.expect("the other one does"), last);
+    }
 }
 
 #[test]
