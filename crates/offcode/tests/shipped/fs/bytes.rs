@@ -208,16 +208,7 @@ fn perform(tree: &mut Tree<'_>, model: &mut Model, step: &Step) {
             tree.give(&runs).expect("given");
         }
         Step::Crash(most) => {
-            let mut from = 0;
-            loop {
-                let swept = tree.run("sweep", &args(&[from, most], b"")).expect("swept");
-                let next = word(&swept, 0);
-                assert!(next == 0 || next > from, "it goes on");
-                from = next;
-                if from == 0 {
-                    break;
-                }
-            }
+            sweep(tree, most);
             model.reserved.clear();
         }
         Step::Remake(file, is_open) => {
@@ -237,6 +228,19 @@ fn perform(tree: &mut Tree<'_>, model: &mut Model, step: &Step) {
             tree.reap_all();
             model.files[file] = new;
         }
+    }
+}
+
+/// Frees all that is reserved, in pieces.
+fn sweep(tree: &mut Tree<'_>, most: u64) {
+    let mut from = 0;
+    loop {
+        let next = tree.sides.number("fs.sweep", &args(&[from, most], b""));
+        if next == 0 {
+            return;
+        }
+        assert!(next > from, "it goes on");
+        from = next;
     }
 }
 
