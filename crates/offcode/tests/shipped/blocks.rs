@@ -237,8 +237,7 @@ fn wrong_places_are_refused() {
     assert_eq!(sides.failure("blocks.users", &args(&[ROOT, COUNT], b"")), 114);
 }
 
-/// Blocks that are reserved, used and free in all words and at their borders: only the first ones
-/// go.
+/// Blocks that are reserved, used and free, in words and at their borders: only the first ones go.
 #[test]
 fn a_sweep_frees_what_is_reserved_and_nothing_else() {
     let mut sides = Sides::new(1 << 16);

@@ -208,38 +208,40 @@ fn perform(tree: &mut Tree<'_>, model: &mut Model, step: &Step) {
             tree.give(&runs).expect("given");
         }
         Step::Crash(most) => {
-            let mut from = 0;
-            loop {
-                let swept = tree.run("sweep", &args(&[from, most], b"")).expect("swept");
-                let next = word(&swept, 0);
-                assert!(next == 0 || next > from, "it goes on");
-                from = next;
-                if from == 0 {
-                    break;
-                }
-            }
+            sweep(tree, most);
             model.reserved.clear();
         }
-        Step::Remake(file, is_open) => remake(tree, model, file, is_open),
+        Step::Remake(file, is_open) => {
+            let new = model.make(tree);
+            let name = (0..=model.made).map(|made| made.to_string());
+            let id = model.files[file].id;
+            let name = name
+                .into_iter()
+                .find(|name| tree.find(ROOT, name.as_bytes()).is_ok_and(|found| found.id == id));
+            let name = name.expect("it has a name");
+            let flags = if is_open { HOLD } else { 0 };
+            tree.remove_with("unlink", ROOT, name.as_bytes(), flags).expect("removed");
+            if is_open {
+                check_file(tree, model, file);
+                tree.of_inode("release", id).expect("held");
+            }
+            tree.reap_all();
+            model.files[file] = new;
+        }
     }
 }
 
-fn remake(tree: &mut Tree<'_>, model: &mut Model, file: usize, is_open: bool) {
-    let new = model.make(tree);
-    let name = (0..=model.made).map(|made| made.to_string());
-    let id = model.files[file].id;
-    let name = name
-        .into_iter()
-        .find(|name| tree.find(ROOT, name.as_bytes()).is_ok_and(|found| found.id == id));
-    let name = name.expect("it has a name");
-    let flags = if is_open { HOLD } else { 0 };
-    tree.remove_with("unlink", ROOT, name.as_bytes(), flags).expect("removed");
-    if is_open {
-        check_file(tree, model, file);
-        tree.of_inode("release", id).expect("held");
+/// Frees all that is reserved, in pieces.
+fn sweep(tree: &mut Tree<'_>, most: u64) {
+    let mut from = 0;
+    loop {
+        let next = tree.sides.number("fs.sweep", &args(&[from, most], b""));
+        if next == 0 {
+            return;
+        }
+        assert!(next > from, "it goes on");
+        from = next;
     }
-    tree.reap_all();
-    model.files[file] = new;
 }
 
 fn write(

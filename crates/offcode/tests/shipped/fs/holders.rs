@@ -69,7 +69,7 @@ fn a_path_is_walked_in_one_execution_as_far_as_it_goes() {
     let shut = tree.make(one, DIRECTORY | 0o700, b"shut", b"").expect("made").id;
     tree.who = (7, 70);
     let long = [b'x'; 256];
-    let paths: [(&[&[u8]], &[Id], i32); 10] = [
+    let paths: [Walk<'_>; 10] = [
         (&[b"one", b"two", b"file"], &[one, two, file], 0),
         (&[b"one", b"two"], &[one, two], 0),
         (&[], &[], 0),
@@ -108,6 +108,9 @@ fn a_path_is_walked_in_one_execution_as_far_as_it_goes() {
     assert_eq!(access(&mut tree, file, 0), Ok(file));
     assert_eq!(access(&mut tree, file, 8), Err(E_INVAL));
 }
+
+/// Names, which inodes are found, and the error number of the one that is not.
+type Walk<'a> = (&'a [&'a [u8]], &'a [Id], i32);
 
 fn walk(tree: &mut Tree<'_>, dir: Id, path: &[&[u8]]) -> Result<Vec<u8>, i32> {
     let names = path.iter().flat_map(|name| {
