@@ -16,6 +16,8 @@ pub(super) enum EntryKind {
     Write,
     /// The service waits for the disk; the module is not asked.
     Sync,
+    /// The service locks; the module is not asked.
+    Lock,
 }
 
 const ENTRIES: &[(&str, EntryKind)] = &[
@@ -41,6 +43,10 @@ const ENTRIES: &[(&str, EntryKind)] = &[
     ("read", EntryKind::Read),
     ("change", EntryKind::Write),
     ("sync", EntryKind::Sync),
+    ("lock", EntryKind::Lock),
+    ("unlock", EntryKind::Lock),
+    ("test_lock", EntryKind::Lock),
+    ("cancel_lock", EntryKind::Lock),
 ];
 
 impl EntryKind {

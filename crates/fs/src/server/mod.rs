@@ -6,10 +6,10 @@
 //! service's loop waits for no disk: threads do.
 //!
 //! Modules in reading order: `durable` (the store, by the region's commits), `pool` (reserved blocks),
-//! `plan` (what a change comes to), `io` (what threads do), `opens` (who has what open), `entries`
-//! (what may be executed), `call` (a request that is kept), `backend` (all of it), `reads`,
-//! `changes`, `housekeeping` (blocks, inodes that are gone), `modules` (those that it is made of),
-//! `table` and `process` (the service's process).
+//! `plan` (what a change comes to), `io` (what threads do), `opens` (who has what open), `locks` (who
+//! has locked what), `entries` (what may be executed), `call` (a request that is kept), `backend`
+//! (all of it), `reads`, `changes`, `locking`, `housekeeping` (blocks, inodes that are gone),
+//! `modules` (those that it is made of), `table` and `process` (the service's process).
 
 mod backend;
 mod call;
@@ -18,6 +18,8 @@ mod durable;
 mod entries;
 mod housekeeping;
 mod io;
+mod locking;
+mod locks;
 mod modules;
 mod opens;
 mod plan;
