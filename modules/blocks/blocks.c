@@ -166,7 +166,8 @@ static uint64_t take(const struct store *store, uint64_t goal, uint64_t want, ui
         found = next_free(store, 0);
     if (found == NONE || want == 0)
         return 0;
-    uint64_t len = run_at(store, found, want < BLOCKS_RUN_MAX ? want : BLOCKS_RUN_MAX);
+    uint64_t room = store->count - found, most = want < BLOCKS_RUN_MAX ? want : BLOCKS_RUN_MAX;
+    uint64_t len = run_at(store, found, most < room ? most : room);
     take_run(store, found, len);
     *start = found;
     return len;
@@ -292,10 +293,10 @@ static uint64_t give_piece(const struct store *store, uint64_t start, struct pie
 {
     unsigned char users[64];
     uint64_t taken = ob_get64(store->at[0] + piece.index * 8) >> piece.from, free = 0;
+    if ((~taken & mask_of((struct piece){0, 0, piece.len})) != 0)
+        OB_FAIL(BLOCKS_E_FREE, "a block that is free already cannot be given");
     ob_get(store->users + start, users, piece.len);
     for (uint64_t at = 0; at < piece.len; at++) {
-        if ((taken >> at & 1) == 0)
-            OB_FAIL(BLOCKS_E_FREE, "a block that is free already cannot be given");
         users[at] -= users[at] != 0;
         free |= (uint64_t)(users[at] == 0) << (piece.from + at);
     }

@@ -242,6 +242,13 @@ impl ActiveClient {
         Ok(RemoteRegion { handle, name, len: found.memory.len(), may_write: found.may_write })
     }
 
+    /// The number that the region's journal has for life, of the latest connection: with another
+    /// one the region's memory is another, perhaps without what was answered before.
+    #[must_use]
+    pub fn incarnation(&self, region: &RemoteRegion) -> Option<u64> {
+        self.state.regions.get(region.handle as usize)?.incarnation
+    }
+
     /// Gives a region up. Calls on it that are under way have no outcome that is known.
     pub fn detach(&mut self, region: RemoteRegion) {
         self.state.detach(region.handle);

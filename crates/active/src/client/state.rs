@@ -32,7 +32,7 @@ pub(super) struct RegionState {
     pub(super) attached: Option<AttachedRegion>,
     /// The latest commit that is known.
     seq: u64,
-    incarnation: Option<u64>,
+    pub(super) incarnation: Option<u64>,
     /// No longer wanted.
     is_dropped: bool,
 }

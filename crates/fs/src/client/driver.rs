@@ -182,6 +182,12 @@ impl CallDriver {
         }
     }
 
+    /// The number of the region's journal, as the latest connection has it.
+    pub(super) fn incarnation(&self) -> u64 {
+        let driven = self.lock();
+        driven.client.incarnation(&driven.region).unwrap_or_default()
+    }
+
     /// Says what takes the service's notices.
     pub(super) fn on_notice(&self, take: TakeBytes) {
         self.lock().on_notice = Some(take);

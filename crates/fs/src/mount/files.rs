@@ -29,6 +29,8 @@ struct PendingWrites {
     under_way: VecDeque<(Range<u64>, PendingChange)>,
     /// Of a write that nobody has been told of.
     error: Option<i32>,
+    /// The service's run to which the oldest change was sent that is not synced.
+    unsynced: Option<u64>,
 }
 
 /// An inode that somebody has open here.
@@ -48,7 +50,8 @@ impl OpenInode {
     pub(super) fn new(client: Arc<FsClient>, inode: FsInode) -> Self {
         let caller = FsCaller::default();
         let (gather, under_way) = (WriteGather::new(TRANSFER_MAX), VecDeque::new());
-        let writes = Mutex::new(PendingWrites { gather, caller, under_way, error: None });
+        let pending = PendingWrites { gather, caller, under_way, error: None, unsynced: None };
+        let writes = Mutex::new(pending);
         Self { inode, client, writes, changes: AtomicU64::new(0) }
     }
 
@@ -99,6 +102,7 @@ impl OpenInode {
             }
             let what = ChangeWhat::Write(write.offset, &write.bytes);
             let caller = writes.caller;
+            writes.unsynced.get_or_insert_with(|| self.client.service_run());
             let begun = self.client.begin_change(&caller, self.inode, what, SyncWhen::Later)?;
             writes.under_way.push_back((range, begun));
         }
@@ -144,6 +148,22 @@ impl OpenInode {
         self.told(&mut self.writes())
     }
 
+    /// Has everything that was changed made durable. A service that has lost its memory since has
+    /// perhaps lost some of it, which is an error once.
+    pub(super) fn sync(&self, caller: &FsCaller, changed: ChangedHere<'_>) -> Result<(), FsError> {
+        let changes = self.changes.load(Ordering::Acquire);
+        self.flush(caller, changed)?;
+        let unsynced = self.writes().unsynced;
+        self.client.sync(caller, self.inode)?;
+        let now = self.client.service_run();
+        let is_still = self.changes.load(Ordering::Acquire) == changes;
+        self.writes().unsynced = (!is_still).then_some(now);
+        match unsynced {
+            Some(run) if run != now => Err(FsError::of(libc::EIO)),
+            _ => Ok(()),
+        }
+    }
+
     /// Changes bytes at once, after everything that was written before.
     pub(super) fn change(
         &self,
@@ -154,6 +174,7 @@ impl OpenInode {
     ) -> Result<FsAnswer, FsError> {
         self.flush(caller, changed)?;
         self.changes.fetch_add(1, Ordering::AcqRel);
+        self.writes().unsynced.get_or_insert_with(|| self.client.service_run());
         let answer = self.client.change(caller, self.inode, what, is_durable)?;
         changed(self.inode, &answer.record);
         Ok(answer)

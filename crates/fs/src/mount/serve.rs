@@ -399,9 +399,7 @@ impl Filesystem for FsHandlers {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let caller = caller_of(request);
-        let flushed = self.0.flush(&caller, handle.0);
-        reply_empty(reply, flushed.and_then(|inode| self.client().sync(&caller, inode)));
+        reply_empty(reply, self.0.sync(&caller_of(request), handle.0));
     }
 
     fn opendir(&self, _: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {

@@ -455,6 +455,11 @@ impl MountedTree {
         }
     }
 
+    pub(super) fn sync(&self, caller: &FsCaller, handle: u64) -> Result<(), FsError> {
+        let file = self.file(handle)?;
+        file.open.sync(caller, &|inode, record| self.changed(inode, record))
+    }
+
     pub(super) fn flush(&self, caller: &FsCaller, handle: u64) -> Result<FsInode, FsError> {
         let file = self.file(handle)?;
         file.open.flush(caller, &|inode, record| self.changed(inode, record))?;

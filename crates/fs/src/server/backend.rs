@@ -27,7 +27,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// Bytes of files that requests have in memory, at most.
@@ -57,6 +57,8 @@ pub struct FsBackendOptions {
     pub waker: Waker,
     /// The file that is there while somebody has a lock, so that the next start waits for them.
     pub lock_marker: Option<PathBuf>,
+    /// Says when the modules are loaded, or why they are not. Requests wait until then.
+    pub loaded: mpsc::Receiver<Result<(), String>>,
 }
 
 impl fmt::Debug for FsBackendOptions {
@@ -133,7 +135,12 @@ pub struct FsBackend {
     pub(super) orphans_at: Option<Instant>,
     /// No block is reserved but for this process: none is asked for before.
     pub(super) is_swept: bool,
-    /// There is a file system in the region.
+    loaded: mpsc::Receiver<Result<(), String>>,
+    /// Why there is no file system.
+    broken: Option<String>,
+    /// Flags of a file system that is made.
+    flags: u64,
+    /// The modules are loaded, and there is a file system in the region.
     pub(super) is_ready: bool,
     pub(super) counters: FsCounters,
 }
@@ -148,20 +155,19 @@ impl FsBackend {
     /// A service on a file system that is there.
     #[must_use]
     pub fn new(options: FsBackendOptions) -> Self {
-        let FsBackendOptions { region, module, store, sync, flags, waker, lock_marker } = options;
+        let FsBackendOptions { region, module, store, sync, flags, waker, lock_marker, loaded } =
+            options;
         let wakes = waker.clone();
         if !store.wake_by(Box::new(move || wakes.wake())) {
             tracing::error!("the store wakes somebody else");
         }
         let store = DurableCommits::new(store, sync);
-        let blocks = store.data().block_count();
-        let is_made = region.memory().load_u64(FS_ROOT).is_ok_and(|magic| magic != 0);
-        let mut backend = Self {
+        Self {
             region,
             module,
             io: IoThreads::new(Arc::clone(store.data()), waker),
+            pool: BlockPool::new(store.data().block_count()),
             store,
-            pool: BlockPool::new(blocks),
             opens: OpenInodes::default(),
             locks: LockService::new(lock_marker),
             nameless: HashSet::new(),
@@ -176,14 +182,12 @@ impl FsBackend {
             is_reaping: false,
             orphans_at: None,
             is_swept: false,
-            is_ready: is_made,
+            loaded,
+            broken: None,
+            flags,
+            is_ready: false,
             counters: FsCounters::default(),
-        };
-        match is_made {
-            true => backend.begin_housekeeping(),
-            false => backend.make(blocks, flags),
         }
-        backend
     }
 
     /// Has one of the service's own requests executed.
@@ -312,6 +316,10 @@ impl FsBackend {
                 self.counters.looks += 1;
                 Some(request)
             }
+            EntryKind::Stats => {
+                self.calls.insert(token, call(FsWork::None));
+                Some(request)
+            }
             EntryKind::Change | EntryKind::Remove => {
                 self.counters.changes += 1;
                 self.calls.insert(token, call(FsWork::None));
@@ -405,6 +413,10 @@ impl RegionBackend for FsBackend {
             self.answer(request.token, Outcome::Refused(why));
             return None;
         };
+        if let Some(why) = self.broken.clone() {
+            self.fail(request.token, libc::EIO, &why);
+            return None;
+        }
         let has_bytes = matches!(kind, EntryKind::Read | EntryKind::Write);
         let waits = self.must_wait() || !self.held.is_empty();
         if !self.is_ready || ((has_bytes || kind.writes()) && waits) {
@@ -424,6 +436,10 @@ impl RegionBackend for FsBackend {
         match (call.kind, &call.work) {
             (EntryKind::Read, FsWork::Read(_)) => self.read_looked(token, outcome),
             (EntryKind::Write, FsWork::Write(_)) => self.mapped(token, outcome),
+            (EntryKind::Stats, _) => {
+                let outcome = self.with_reserved(outcome);
+                self.answer(token, outcome);
+            }
             (EntryKind::Remove, _) => {
                 self.removed(&outcome);
                 self.conclude(token, outcome, false);
@@ -467,6 +483,11 @@ impl RegionBackend for FsBackend {
     }
 
     fn turn(&mut self, now: Instant) {
+        match self.loaded.try_recv() {
+            Ok(Ok(())) => self.begin_serving(),
+            Ok(Err(why)) => self.give_up(&why),
+            Err(_) => {}
+        }
         while let Some(done) = self.io.next() {
             self.io_done(done);
         }
@@ -512,6 +533,27 @@ impl RegionBackend for FsBackend {
 }
 
 impl FsBackend {
+    /// The modules are there: a file system is made if there is none.
+    fn begin_serving(&mut self) {
+        let is_made = self.region.memory().load_u64(FS_ROOT).is_ok_and(|magic| magic != 0);
+        match is_made {
+            true => {
+                self.is_ready = true;
+                self.begin_housekeeping();
+            }
+            false => self.make(self.store.data().block_count(), self.flags),
+        }
+    }
+
+    /// There is no file system, and there will be none.
+    pub(super) fn give_up(&mut self, why: &str) {
+        tracing::error!(why, "no file system is served");
+        self.broken = Some(why.to_owned());
+        for (_, request) in std::mem::take(&mut self.held) {
+            self.fail(request.token, libc::EIO, why);
+        }
+    }
+
     /// Nobody has an inode open any more.
     fn closed(&mut self, inode: FsInode) {
         if self.nameless.remove(&(inode.number, inode.generation)) {

@@ -6,6 +6,8 @@
 pub(super) enum EntryKind {
     /// Nothing: it only looks.
     Look,
+    /// The service counts its reserved blocks among the free ones.
+    Stats,
     /// It changes metadata.
     Change,
     /// It may take the last name of an inode that somebody has open.
@@ -27,7 +29,7 @@ const ENTRIES: &[(&str, EntryKind)] = &[
     ("list", EntryKind::Look),
     ("target", EntryKind::Look),
     ("access", EntryKind::Look),
-    ("stats", EntryKind::Look),
+    ("stats", EntryKind::Stats),
     ("get_xattr", EntryKind::Look),
     ("list_xattr", EntryKind::Look),
     ("seek", EntryKind::Look),

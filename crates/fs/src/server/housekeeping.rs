@@ -5,7 +5,7 @@ use super::backend::FsBackend;
 use super::call::OwnWork;
 use crate::protocol::{
     FsAnswer, FsBlocksRun, FsInitArgs, FsInode, FsInodeArgs, FsLayout, FsNameArgs, FsOrphan,
-    FsRenameArgs, FsSweepArgs, FsTakeArgs, HOLD,
+    FsRenameArgs, FsStats, FsSweepArgs, FsTakeArgs, HOLD,
 };
 use outboard_active::Outcome;
 use outboard_offcode::executor::Request;
@@ -80,6 +80,7 @@ impl FsBackend {
                 self.serve_waiting();
             }
             OwnWork::Reap => self.is_reaping = false,
+            OwnWork::Make => self.give_up(&why),
             // Some blocks are lost to this start.
             OwnWork::Sweep => self.swept(),
             _ => {}
@@ -115,6 +116,20 @@ impl FsBackend {
         self.store.want(seq);
         if is_dry || self.pool.durable(self.store.last()) {
             self.serve_waiting();
+        }
+    }
+
+    /// Numbers of blocks as clients are told: reserved ones are free for them.
+    pub(super) fn with_reserved(&self, outcome: Outcome) -> Outcome {
+        match outcome {
+            Outcome::Done { result, seq } => {
+                let told = FsStats::split(&result).map(|(stats, _)| FsStats {
+                    blocks_free: (stats.blocks_free + self.pool.len()).min(stats.blocks),
+                    ..stats
+                });
+                Outcome::Done { result: told.map_or(result, |stats| stats.bytes()), seq }
+            }
+            outcome => outcome,
         }
     }
 

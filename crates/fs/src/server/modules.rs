@@ -20,12 +20,15 @@ pub fn fs_module() -> ModuleHash {
     ModuleHash::of(MODULES[MODULES.len() - 1].1)
 }
 
-/// Loads them for everybody.
+/// The hashes of all of them.
+pub(super) fn hashes() -> HashSet<ModuleHash> {
+    MODULES.iter().map(|(_, bytes)| ModuleHash::of(bytes)).collect()
+}
+
+/// Loads them for everybody, which takes seconds where their compiled code is not kept.
 ///
 /// # Errors
 /// [`LoadError`]: this machine's.
-pub(super) fn load<E: WasmEngine>(
-    store: &ModuleStore<E>,
-) -> Result<HashSet<ModuleHash>, LoadError> {
-    MODULES.iter().map(|(name, bytes)| Ok(store.load(None, name, bytes)?.hash)).collect()
+pub(super) fn load<E: WasmEngine>(store: &ModuleStore<E>) -> Result<(), LoadError> {
+    MODULES.iter().try_for_each(|(name, bytes)| store.load(None, name, bytes).map(drop))
 }

@@ -23,10 +23,15 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Bytes of metadata that one execution may change: the module asks for 4 MiB.
 const WRITES_MAX: usize = 8 << 20;
+/// How long a store may stay locked, and how often that is looked at.
+const LOCKED_MAX: Duration = Duration::from_secs(10);
+const LOCKED_PAUSE: Duration = Duration::from_millis(50);
 /// Where the tree's header ends, which clients read.
 const HEADER_END: usize = 128;
 /// The file in a store's directory that is there while somebody has a lock.
@@ -72,13 +77,26 @@ fn service(link: &mut ServiceLink) -> Result<ActiveService, Box<dyn Error>> {
 /// Opens a store, or makes it.
 fn open(directory: &Path, table: &FsTable) -> Result<OpenedStore, Box<dyn Error>> {
     let shape = table.shape()?;
-    match OpenedStore::open(directory) {
+    match unlocked(directory) {
         Err(FsStoreError::NotAStore { .. }) => Ok(OpenedStore::create(directory, shape)?),
         Ok(opened) if table.says_size() => {
             opened.expect(shape)?;
             Ok(opened)
         }
         opened => Ok(opened?),
+    }
+}
+
+/// Opens a store. One whose server was killed is locked until the system has done away with it.
+fn unlocked(directory: &Path) -> Result<OpenedStore, FsStoreError> {
+    let begun = Instant::now();
+    loop {
+        match OpenedStore::open(directory) {
+            Err(FsStoreError::Locked { .. }) if begun.elapsed() < LOCKED_MAX => {
+                thread::sleep(LOCKED_PAUSE);
+            }
+            opened => return opened,
+        }
     }
 }
 
@@ -126,19 +144,28 @@ fn serve_region(
     let limits = ActiveLimits::default();
     let engine = Wasmtime::new(outboard_active::service::cache_directory().as_deref())?;
     let modules = Arc::new(ModuleStore::new(Arc::new(engine), limits.store));
-    let operators = modules::load(&modules)?;
     let region: Arc<ActiveRegion> = Arc::clone(&served.region);
+    let loads = Arc::clone(&modules);
     let mut service = ActiveService::new(ActiveServiceOptions {
         regions: vec![served],
         store: modules,
-        operators,
+        operators: modules::hashes(),
         limits,
         spin: SpinMode::Adaptive,
     })?;
     let module = modules::fs_module();
     let (waker, sync) = (service.waker(), options.sync);
     let lock_marker = Some(marker);
-    let options = FsBackendOptions { region, module, store, sync, flags, waker, lock_marker };
+    let (sender, loaded) = mpsc::channel();
+    let wakes = waker.clone();
+    // Clients connect meanwhile, and their requests wait.
+    thread::Builder::new().name("fs-modules".into()).spawn(move || {
+        // The service may have ended.
+        let _sent = sender.send(modules::load(&loads).map_err(|error| error.to_string()));
+        wakes.wake();
+    })?;
+    let options =
+        FsBackendOptions { region, module, store, sync, flags, waker, lock_marker, loaded };
     let backend = FsBackend::new(options);
     match service.back(REGION, Box::new(backend)) {
         true => Ok(service),

@@ -125,7 +125,7 @@ impl CheckpointWriter {
         let hash = *keyed(&self.key, &head, &before).as_bytes();
         self.write(&mut [IoSlice::new(&head), IoSlice::new(&hash)])?;
         let failed = |source| FsStoreError::of(&self.name, source);
-        self.file.set_len(self.at).map_err(failed)?;
+        // What an older one has left behind the end is not read: its place is for the next one.
         self.file.sync().map_err(failed)?;
         Ok(CheckpointSummary { number: self.number, seq, ending, len: self.at })
     }
@@ -141,6 +141,19 @@ impl CheckpointWriter {
         let written = self.file.write_at(parts, self.at);
         self.at += len as u64;
         written.map_err(|source| FsStoreError::of(&self.name, source))
+    }
+}
+
+/// Sees to it that a checkpoint which is written later finds so much space, if there is so much now.
+pub(super) fn reserve(disk: &dyn StoreDisk, number: u64, len: u64) -> Result<(), FsStoreError> {
+    let name = name(number);
+    let reserved = disk.create(&name).and_then(|file| match file.len()? < len {
+        true => file.allocate(len),
+        false => Ok(()),
+    });
+    match reserved.map_err(|source| FsStoreError::of(&name, source)) {
+        Err(FsStoreError::NoSpace { .. }) => Ok(()),
+        other => other,
     }
 }
 

@@ -8,8 +8,8 @@ use super::disk::StoreFile;
 use super::error::FsStoreError;
 use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a block.
 pub const BLOCK_LEN: u64 = 4096;
@@ -21,14 +21,18 @@ pub(super) const NAME: &str = "data";
 pub struct DataFile {
     file: Arc<dyn StoreFile>,
     block_count: u64,
-    /// Something was written since it was synced last.
+    /// Something was written since a sync was begun last.
     is_written: AtomicBool,
+    /// One syncs at a time: who finds nothing written has waited for whoever is bringing it to the
+    /// disk. True if a sync has failed: what it left behind, no other one finds.
+    has_failed: Mutex<bool>,
 }
 
 impl DataFile {
     pub(super) fn new(file: Arc<dyn StoreFile>, block_count: u64) -> Self {
         // What the process before has written may not be on the disk.
-        Self { file, block_count, is_written: AtomicBool::new(true) }
+        let (is_written, has_failed) = (AtomicBool::new(true), Mutex::new(false));
+        Self { file, block_count, is_written, has_failed }
     }
 
     /// How many blocks there are.
@@ -81,10 +85,17 @@ impl DataFile {
 
     /// Returns when all that was written before is on the disk.
     pub(super) fn sync(&self) -> Result<(), FsStoreError> {
+        let mut has_failed = self.has_failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *has_failed {
+            let error = io::Error::other("it could not be brought to the disk before");
+            return Err(FsStoreError::of(NAME, error));
+        }
         if !self.is_written.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        self.file.sync().map_err(|source| FsStoreError::of(NAME, source))
+        let synced = self.file.sync();
+        *has_failed = synced.is_err();
+        synced.map_err(|source| FsStoreError::of(NAME, source))
     }
 
     fn range(&self, block: u64, within: u64, len: u64) -> io::Result<Range<u64>> {

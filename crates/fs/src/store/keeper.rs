@@ -13,7 +13,7 @@ use super::log::{LogHub, failed};
 use super::segments::Segments;
 use outboard_offcode::ActiveRegion;
 use outboard_offcode::region::COPY_PAGE;
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{SeekFrom, fstat, seek};
 use rustix::io::Errno;
 use std::io;
 use std::ops::Range;
@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 const FEW_PAGES: usize = 64;
 /// How often changed pages are copied until they are few.
 const ROUNDS_MAX: usize = 8;
+/// Bytes of a checkpoint that are none of the region, at least.
+const SLACK: u64 = 16 << 10;
 /// How long nothing is tried after the disk was full.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long the keeper waits that is woken for sure.
@@ -119,7 +121,7 @@ impl Keeper {
     }
 
     /// Makes the next segment, out of those that a checkpoint frees if there is no space.
-    fn provide_segment(&mut self) -> Result<(), FsStoreError> {
+    pub(super) fn provide_segment(&mut self) -> Result<(), FsStoreError> {
         let made = self.segments.prepare().or_else(|error| match error {
             FsStoreError::NoSpace { .. } => {
                 self.is_full(&error);
@@ -133,6 +135,7 @@ impl Keeper {
         match made {
             Ok(()) => {
                 self.has_space();
+                self.reserve()?;
                 self.hub.segment_is_there();
                 Ok(())
             }
@@ -140,6 +143,19 @@ impl Keeper {
             Err(FsStoreError::NoSpace { .. }) if !self.hub.lock().is_stalled => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Sees to it that checkpoints have space: they are made because nothing else has.
+    fn reserve(&self) -> Result<(), FsStoreError> {
+        let failed = |errno: Errno| FsStoreError::of("the region's memory", errno.into());
+        let pages = fstat(self.region.memory().descriptor()?).map_err(failed)?;
+        let used = u64::try_from(pages.st_blocks).unwrap_or(0) * 512;
+        let number = self.newest.map_or(super::checkpoint::FIRST, |newest| newest + 1);
+        // Pages that change meanwhile are in it more than once.
+        let len = used + used / 8 + 2 * used.min((FEW_PAGES * COPY_PAGE) as u64) + SLACK;
+        let reserve = |number| super::checkpoint::reserve(self.disk.as_ref(), number, len);
+        // And the one after it: the disk may stay full.
+        reserve(number).and_then(|()| reserve(number + 1))
     }
 
     /// Makes a checkpoint now.
@@ -155,6 +171,7 @@ impl Keeper {
         self.newest = Some(number);
         self.hub.log_bytes.fetch_sub(bytes_before, Ordering::Relaxed);
         self.hub.log_limit.store(self.log_max.max(made.len / 2), Ordering::Relaxed);
+        self.reserve()?;
         let before = self.hub.checkpointed.swap(seq, Ordering::AcqRel);
         let is_tight = self.hub.lock().is_tight;
         if is_tight {

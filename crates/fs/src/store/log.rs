@@ -23,6 +23,8 @@ const KEPT: usize = 1 << 20;
 const GATHER_MAX: Duration = Duration::from_micros(500);
 /// How long after the last group the log says that it is durable.
 const IDLE: Duration = Duration::from_millis(500);
+/// Bytes that a disk loses together.
+const PAGE: u64 = 4096;
 /// How long a thread waits that is woken for sure.
 const FOREVER: Duration = Duration::from_secs(3600);
 
@@ -158,6 +160,14 @@ impl LogHub {
 
     pub(super) fn durable(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
+    }
+
+    /// The newest commit that a power cut does not lose.
+    pub(super) fn on_disk(&self) -> u64 {
+        match self.mode {
+            SyncMode::Never => self.checkpointed.load(Ordering::Acquire),
+            _ => self.durable(),
+        }
     }
 
     pub(super) fn last(&self) -> u64 {
@@ -469,7 +479,7 @@ impl LogWriter {
                 some => some,
             };
             let (batch, rest) = records.split_at(len);
-            self.put(BatchHead { count, first: first.seq, durable: self.known() }, batch)?;
+            self.put(BatchHead { count, first: first.seq, durable: self.hub.on_disk() }, batch)?;
             self.last = first.seq + u64::from(count) - 1;
             records = rest;
         }
@@ -477,33 +487,32 @@ impl LogWriter {
     }
 
     fn put(&mut self, head: BatchHead, body: &[u8]) -> Result<(), StoreFailure> {
-        // Longer than a batch can be: no execution may write as much.
-        let head = head.emit(&self.open.key, body).ok_or_else(|| {
-            self.of_segment(std::io::Error::from(std::io::ErrorKind::InvalidInput))
-        })?;
-        let mut parts = [IoSlice::new(&head), IoSlice::new(body)];
-        let written = self.open.file.write_at(&mut parts, self.at);
-        written.map_err(|source| self.of_segment(source))?;
-        self.at += (BATCH_HEAD + body.len()) as u64;
+        self.at += self.write(self.at, head, body)?;
         Ok(())
     }
 
-    /// An empty batch says that all before it is durable: should a disk change bytes of it, that
-    /// is damage, not a flush that was cut short.
-    fn say_durable(&mut self) -> Result<(), StoreFailure> {
-        self.is_unsaid = false;
-        if self.at + BATCH_HEAD as u64 > self.segments.segment_len() {
-            return Ok(());
-        }
-        let durable = self.known();
-        self.put(BatchHead { count: 0, first: self.last + 1, durable }, &[])
+    /// Writes a batch, and returns its bytes.
+    fn write(&self, at: u64, head: BatchHead, body: &[u8]) -> Result<u64, StoreFailure> {
+        // Longer than a batch can be: no execution may write as much.
+        let too_long = || self.of_segment(std::io::ErrorKind::InvalidInput.into());
+        let head = head.emit(&self.open.key, body).ok_or_else(too_long)?;
+        let mut parts = [IoSlice::new(&head), IoSlice::new(body)];
+        let written = self.open.file.write_at(&mut parts, at);
+        written.map_err(|source| self.of_segment(source))?;
+        Ok((BATCH_HEAD + body.len()) as u64)
     }
 
-    /// The newest commit that a power cut does not lose.
-    fn known(&self) -> u64 {
-        match self.hub.mode {
-            SyncMode::Never => self.hub.checkpointed.load(Ordering::Acquire),
-            _ => self.hub.durable(),
+    /// An empty batch says that all before it is durable: should a disk change bytes of it, that
+    /// is damage, not a flush that was cut short. It lies on another page, where there is one, and
+    /// the next group goes over it.
+    fn say_durable(&mut self) -> Result<(), StoreFailure> {
+        self.is_unsaid = false;
+        let head = BatchHead { count: 0, first: self.last + 1, durable: self.hub.on_disk() };
+        let (end, at) = (self.segments.segment_len(), self.at);
+        let fits = |at: &u64| at + BATCH_HEAD as u64 <= end;
+        match [at.next_multiple_of(PAGE), at].into_iter().find(fits) {
+            Some(at) => self.write(at, head, &[]).map(drop),
+            None => Ok(()),
         }
     }
 

@@ -66,7 +66,7 @@ pub struct FsStoreStatus {
 /// See this file's first lines. Dropped, it writes what was committed and makes no checkpoint.
 #[derive(Debug)]
 pub struct FsStore {
-    hub: Arc<LogHub>,
+    pub(super) hub: Arc<LogHub>,
     data: Arc<DataFile>,
     superblock: Superblock,
     writer: Option<JoinHandle<()>>,
@@ -200,14 +200,14 @@ impl OpenedStore {
 
 impl Keeper {
     /// Starts both threads: commits go to the log from now on.
-    fn begin(self, opened: OpenedStore) -> Result<FsStore, FsStoreError> {
+    fn begin(mut self, opened: OpenedStore) -> Result<FsStore, FsStoreError> {
         let OpenedStore { lock, superblock, data, .. } = opened;
         let (hub, segments) = (Arc::clone(&self.hub), Arc::clone(&self.segments));
-        segments.prepare()?;
-        let Some(open) = segments.take_next() else {
-            let error = io::Error::other("the segment that was made is gone");
-            return Err(FsStoreError::of("log", error));
-        };
+        // Where the disk is full, a checkpoint makes room for it; without one there is no store.
+        hub.lock().is_stalled = true;
+        self.provide_segment()?;
+        hub.lock().is_stalled = false;
+        let open = segments.take_next().ok_or(StoreFailure::Closed)?;
         let pusher = Box::new(LogPusher(Arc::clone(&hub)));
         let told = self.region.observe(pusher).map_err(|_| FsStoreError::Observed)?;
         if superblock.base.wrapping_add(told) != hub.last() {
@@ -253,6 +253,14 @@ impl FsStore {
     #[must_use]
     pub fn durable(&self) -> u64 {
         self.hub.durable()
+    }
+
+    /// The last commit that a power cut does not lose: [`durable`](Self::durable), but for
+    /// [`SyncMode::Never`], where it is that of the newest checkpoint. Blocks that a later commit
+    /// has freed must not be written or punched.
+    #[must_use]
+    pub fn on_disk(&self) -> u64 {
+        self.hub.on_disk()
     }
 
     /// A commit, and all before it, shall be durable soon. Returns at once.

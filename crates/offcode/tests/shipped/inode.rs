@@ -25,6 +25,8 @@ enum Step {
     Scatter(usize, u64, u64),
     Cut(usize, u64, u64),
     Share(usize, u64, u64, usize),
+    /// What is behind there becomes another file's.
+    Split(usize, u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -40,6 +42,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (file(), Just(0), Just(u64::MAX)).prop_map(|(file, at, len)| Step::Cut(file, at, len)),
         2 => (file(), run(), file())
             .prop_map(|(file, (at, len), to)| Step::Share(file, at, len, to)),
+        2 => (file(), prop_oneof![5 => 0..700_u64, 1 => 0..ALL])
+            .prop_map(|(file, at)| Step::Split(file, at)),
     ]
 }
 
@@ -143,7 +147,16 @@ fn perform(sides: &mut Sides, files: &mut Vec<File>, step: Step) {
             files[to].cut(at, len);
             files[to].blocks.extend(part);
         }
-        Step::Share(..) => {}
+        Step::Split(index, at) if count < 4 => {
+            let mut rest = new_file(sides);
+            let file = &mut files[index % count];
+            sides.done("inode.split", &args(&[ROOT, file.number, at, rest.number], b""));
+            rest.blocks = file.blocks.split_off(&at);
+            file.check(sides);
+            rest.check(sides);
+            files.push(rest);
+        }
+        Step::Share(..) | Step::Split(..) => {}
     }
 }
 
@@ -234,6 +247,39 @@ fn thousands_of_extents_are_found_and_given_back() {
     sides.done("inode.drop", &args(&[ROOT, files[0].number], b""));
     let stats = sides.done("blocks.stats", &args(&[STORE], b""));
     assert_eq!(word(&stats, 8), BLOCKS);
+}
+
+/// Trees of three levels are split at, before and behind each kind of border.
+#[test]
+fn a_tree_is_split_anywhere() {
+    let mut sides = Sides::new(REGION);
+    begin(&mut sides);
+    let mut first = new_file(&mut sides);
+    for at in 0..1200 {
+        sides.done("inode.map", &args(&[ROOT, first.number, 4 * at, 2], b""));
+    }
+    first.blocks = File::found(&mut sides, first.number, 0, u64::MAX);
+    let mut files = vec![first];
+    let before = word(&sides.done("alloc.stats", &args(&[HEAP], b"")), 0);
+    for at in [4800, 4797, 4796, 4501, 4500, 2402, 2400, 992, 124, 37, 32, 5, 4, 3, 1, 0] {
+        let mut rest = new_file(&mut sides);
+        let file = &mut files[0];
+        sides.done("inode.split", &args(&[ROOT, file.number, at, rest.number], b""));
+        rest.blocks = file.blocks.split_off(&at);
+        file.check(&mut sides);
+        rest.check(&mut sides);
+        files.push(rest);
+    }
+    let (number, to) = (files[1].number, files[2].number);
+    assert_eq!(sides.failure("inode.split", &args(&[ROOT, to, 0, files[3].number], b"")), 132);
+    sides.done("inode.split", &args(&[ROOT, to, 0, number], b""));
+    for file in files {
+        sides.done("inode.drop", &args(&[ROOT, file.number], b""));
+    }
+    let stats = sides.done("blocks.stats", &args(&[STORE], b""));
+    assert_eq!(word(&stats, 8), BLOCKS);
+    assert!(word(&sides.done("alloc.stats", &args(&[HEAP], b"")), 0) < before, "no node is left");
+    assert_eq!(word(&sides.done("alloc.stats", &args(&[HEAP], b"")), 0), 1);
 }
 
 #[test]

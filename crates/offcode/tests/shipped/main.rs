@@ -80,6 +80,13 @@ fn only_entries_that_write_are_said_to() {
         ("fs", "find"),
         ("fs", "list"),
         ("fs", "target"),
+        ("fs", "walk"),
+        ("fs", "access"),
+        ("fs", "read"),
+        ("fs", "seek"),
+        ("fs", "orphans"),
+        ("fs", "get_xattr"),
+        ("fs", "list_xattr"),
         ("fs", "stats"),
     ];
     for (module, entry) in read_only {

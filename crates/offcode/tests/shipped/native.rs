@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
 
 /// Every shipped module, each behind those that it imports.
 pub(crate) const MODULES: [&str; 11] =
@@ -45,25 +46,35 @@ pub(crate) struct NativeModules {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
-    _program: tempfile::TempDir,
 }
 
-impl NativeModules {
-    /// Compiles the driver and starts it with a region of so many bytes.
-    pub(crate) fn start(region_len: usize) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        let driver = directory.path().join("driver");
+/// The driver's program, compiled once for all tests of this process.
+fn driver() -> &'static Path {
+    static DRIVER: OnceLock<PathBuf> = OnceLock::new();
+    DRIVER.get_or_init(|| {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let made = directory.join(format!("driver-{}", std::process::id()));
         let files = MODULES.iter().map(|name| format!("{name}/{name}.c"));
         let mut command = Command::new("cc");
         command.current_dir(sources()).args(OPTIONS).args(files);
-        command.args(["native/host.c", "native/driver.c"]).arg("-o").arg(&driver);
+        command.args(["native/host.c", "native/driver.c"]).arg("-o").arg(&made);
         assert!(command.status().expect("a C compiler").success(), "the modules compile natively");
-        let mut command = Command::new(driver);
+        // Under one name, so that runs leave one program behind, and started by others' as well.
+        let driver = directory.join("driver");
+        std::fs::rename(made, &driver).expect("renamed");
+        driver
+    })
+}
+
+impl NativeModules {
+    /// Starts the driver with a region of so many bytes.
+    pub(crate) fn start(region_len: usize) -> Self {
+        let mut command = Command::new(driver());
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("the driver starts");
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("a pipe"));
         let stdout = BufReader::new(stdout);
-        let mut modules = Self { child, stdin, stdout, _program: directory };
+        let mut modules = Self { child, stdin, stdout };
         modules.settle(&format!("region {region_len}"));
         modules
     }

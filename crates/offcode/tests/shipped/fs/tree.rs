@@ -1,165 +1,16 @@
-//! A file system's tree: directories, files and links come, go and move as a model says, and who
-//! may not does not.
+//! Directories, files and links come, go and move as a model says.
 
-use crate::native::Came;
-use crate::sides::{args, word};
-use crate::{Sides, check_cases};
+use super::*;
+use crate::check_cases;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
-
-const REGION: usize = 1 << 19;
-const BLOCKS: u64 = 1000;
-const FILE: u32 = 8 << 12;
-const DIRECTORY: u32 = 4 << 12;
-const LINK: u32 = 10 << 12;
-const NOREPLACE: u32 = 1;
-const EXCHANGE: u32 = 2;
-
-const E_PERM: i32 = 1;
-const E_NOENT: i32 = 2;
-const E_ACCES: i32 = 13;
-const E_EXIST: i32 = 17;
-const E_NOTDIR: i32 = 20;
-const E_ISDIR: i32 = 21;
-const E_INVAL: i32 = 22;
-const E_NAMETOOLONG: i32 = 36;
-const E_NOTEMPTY: i32 = 39;
-const E_STALE: i32 = 116;
-
-/// Number and generation.
-type Id = (u64, u64);
-
-/// What entries answer of an inode.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Found {
-    id: Id,
-    mode: u32,
-    uid: u32,
-    gid: u32,
-    nlink: u32,
-    size: u64,
-    /// Of a directory: the number of the one above.
-    parent: u64,
-}
-
-fn low(word: u64) -> u32 {
-    u32::try_from(word & 0xffff_ffff).expect("32 bits")
-}
-
-impl Found {
-    /// Of `struct fs_answer`.
-    fn new(answer: &[u8]) -> Self {
-        Self::of((word(answer, 0), word(answer, 8)), &answer[16..])
-    }
-
-    fn of(id: Id, record: &[u8]) -> Self {
-        let high = |at| low(word(record, at) >> 32);
-        let (mode, uid, gid) = (high(8), low(word(record, 16)), high(16));
-        let (nlink, size, parent) = (low(word(record, 24)), word(record, 32), word(record, 88));
-        Self { id, mode, uid, gid, nlink, size, parent }
-    }
-}
-
-fn pair(low: u32, high: u32) -> u64 {
-    u64::from(low) | u64::from(high) << 32
-}
-
-/// A file system on all sides, used by one user.
-struct Tree<'a> {
-    sides: &'a mut Sides,
-    who: (u32, u32),
-}
-
-impl Tree<'_> {
-    fn init(sides: &mut Sides, flags: u64) {
-        sides.clear();
-        sides.set_time(1_700_000_000_000_000_000);
-        sides.done("fs.init", &args(&[BLOCKS, flags, 4, pair(0, 0), pair(0o755, 0)], b""));
-    }
-
-    fn call(&mut self, entry: &str, words: &[u64], names: &[&[u8]]) -> Result<Vec<u8>, i32> {
-        let who = pair(self.who.0, self.who.1);
-        let all = args(&[&[who], words].concat(), &names.concat());
-        match self.sides.execute(&format!("fs.{entry}"), &all) {
-            Came::Done(result) => Ok(result),
-            Came::Failed(code, _) => Err(code - 1000),
-            other => panic!("{entry} {words:x?} {names:x?}: {other:?}"),
-        }
-    }
-
-    fn make(&mut self, dir: Id, mode: u32, name: &[u8], target: &[u8]) -> Result<Found, i32> {
-        let target_len = u32::try_from(target.len()).expect("short");
-        let words = [dir.0, dir.1, pair(mode, target_len), 0];
-        self.call("make", &words, &[name, target]).map(|answer| Found::new(&answer))
-    }
-
-    fn find(&mut self, dir: Id, name: &[u8]) -> Result<Found, i32> {
-        self.call("find", &[dir.0, dir.1], &[name]).map(|answer| Found::new(&answer))
-    }
-
-    fn remove(&mut self, entry: &str, dir: Id, name: &[u8]) -> Result<Found, i32> {
-        self.call(entry, &[dir.0, dir.1], &[name]).map(|answer| Found::new(&answer))
-    }
-
-    fn link(&mut self, dir: Id, inode: Id, name: &[u8]) -> Result<Found, i32> {
-        let words = [dir.0, dir.1, inode.0, inode.1];
-        self.call("link", &words, &[name]).map(|answer| Found::new(&answer))
-    }
-
-    fn rename(&mut self, from: (Id, &[u8]), to: (Id, &[u8]), flags: u32) -> Result<Found, i32> {
-        let from_len = u32::try_from(from.1.len()).expect("short");
-        let words = [from.0.0, from.0.1, to.0.0, to.0.1, pair(flags, from_len)];
-        self.call("rename", &words, &[from.1, to.1]).map(|answer| Found::new(&answer))
-    }
-
-    /// One that takes an inode and says nothing of who asks.
-    fn of_inode(&mut self, entry: &str, inode: Id) -> Result<Vec<u8>, i32> {
-        match self.sides.execute(&format!("fs.{entry}"), &args(&[inode.0, inode.1], b"")) {
-            Came::Done(result) => Ok(result),
-            Came::Failed(code, _) => Err(code - 1000),
-            other => panic!("{entry} {inode:?}: {other:?}"),
-        }
-    }
-
-    fn get(&mut self, inode: Id) -> Result<Found, i32> {
-        self.of_inode("get", inode).map(|answer| Found::new(&answer))
-    }
-
-    fn list(&mut self, dir: Id) -> Result<BTreeMap<Vec<u8>, Found>, i32> {
-        let (mut at, mut all) = (0, BTreeMap::new());
-        loop {
-            let listed = self.call("list", &[dir.0, dir.1, at], &[])?;
-            let mut rest = &listed[..];
-            if rest.is_empty() {
-                return Ok(all);
-            }
-            while !rest.is_empty() {
-                let len = usize::try_from(low(word(rest, 8))).expect("short");
-                at = word(rest, 0);
-                let found = Found::of((word(rest, 16), word(rest, 24)), &rest[32..]);
-                let name = rest[288..288 + len].to_vec();
-                assert!(all.insert(name, found).is_none(), "a name twice");
-                rest = &rest[288 + len.next_multiple_of(8)..];
-            }
-        }
-    }
-
-    /// Inodes, blocks of the heap's bytes.
-    fn held(&mut self) -> (u64, u64) {
-        let stats = self.sides.done("fs.stats", b"");
-        assert_eq!(word(&stats, 0), BLOCKS);
-        (word(&stats, 16), word(&stats, 24))
-    }
-}
-
-const ROOT: Id = (1, 1);
 
 #[derive(Clone, Debug)]
 enum Step {
     /// The nth inode as the directory, kind, name.
     Make(usize, u32, u8),
-    Unlink(usize, u8),
-    Rmdir(usize, u8),
+    /// Flags.
+    Unlink(usize, u8, u32),
+    Rmdir(usize, u8, u32),
     Link(usize, usize, u8),
     Rename((usize, u8), (usize, u8), u32),
     Hold(usize),
@@ -172,10 +23,12 @@ fn step() -> impl Strategy<Value = Step> {
     let kind = prop_oneof![1 => Just(FILE), 2 => Just(DIRECTORY), 1 => Just(LINK)];
     let flags =
         prop_oneof![3 => Just(0), 1 => Just(NOREPLACE), 1 => Just(EXCHANGE), 1 => Just(3_u32)];
+    let hold = || prop_oneof![Just(0), Just(HOLD)];
+    let flags = (flags, hold()).prop_map(|(flags, hold)| flags | hold);
     prop_oneof![
         6 => (inode(), kind, name()).prop_map(|(dir, kind, name)| Step::Make(dir, kind, name)),
-        2 => (inode(), name()).prop_map(|(dir, name)| Step::Unlink(dir, name)),
-        2 => (inode(), name()).prop_map(|(dir, name)| Step::Rmdir(dir, name)),
+        2 => (inode(), name(), hold()).prop_map(|(dir, name, hold)| Step::Unlink(dir, name, hold)),
+        2 => (inode(), name(), hold()).prop_map(|(dir, name, hold)| Step::Rmdir(dir, name, hold)),
         2 => (inode(), inode(), name()).prop_map(|(dir, node, name)| Step::Link(dir, node, name)),
         6 => ((inode(), name()), (inode(), name()), flags)
             .prop_map(|(from, to, flags)| Step::Rename(from, to, flags)),
@@ -255,34 +108,37 @@ impl Model {
         dir == node
     }
 
-    fn unname(&mut self, dir: usize, node: usize) {
+    fn unname(&mut self, dir: usize, node: usize, flags: u32) {
         if self.nodes[node].is_dir() {
             self.nodes[node].links = 0;
             self.nodes[dir].links -= 1;
         } else {
             self.nodes[node].links -= 1;
         }
+        if self.nodes[node].links == 0 && flags & HOLD != 0 {
+            self.nodes[node].holds += 1;
+        }
     }
 
-    fn remove(&mut self, dir: usize, name: &[u8], is_rmdir: bool) -> Result<(), i32> {
+    fn remove(&mut self, dir: usize, name: &[u8], entry: &str, flags: u32) -> Result<(), i32> {
         let node = self.entry(dir, name)?;
-        match (is_rmdir, self.nodes[node].is_dir()) {
+        match (entry == "rmdir", self.nodes[node].is_dir()) {
             (true, false) => return Err(E_NOTDIR),
             (false, true) => return Err(E_ISDIR),
             _ if !self.nodes[node].names.is_empty() => return Err(E_NOTEMPTY),
             _ => {}
         }
         self.nodes[dir].names.remove(name);
-        self.unname(dir, node);
+        self.unname(dir, node, flags);
         Ok(())
     }
 
     fn link(&mut self, dir: usize, node: usize, name: Vec<u8>) -> Result<(), i32> {
-        self.dir(dir)?;
+        self.vacant(dir, &name)?;
         match &self.nodes[node] {
             node if node.is_gone() => return Err(E_STALE),
             node if node.is_dir() => return Err(E_PERM),
-            _ => self.vacant(dir, &name)?,
+            _ => {}
         }
         if self.nodes[node].links == 0 {
             return Err(E_NOENT);
@@ -311,6 +167,7 @@ impl Model {
         (to, to_name): (usize, Vec<u8>),
         flags: u32,
     ) -> Result<(), i32> {
+        let (hold, flags) = (flags & HOLD, flags & !HOLD);
         if flags == NOREPLACE | EXCHANGE {
             return Err(E_INVAL);
         }
@@ -320,6 +177,7 @@ impl Model {
         let there = self.entry(to, &to_name).ok();
         match there {
             Some(_) if flags == NOREPLACE => return Err(E_EXIST),
+            None if flags == EXCHANGE => return Err(E_NOENT),
             Some(there) if there == node => return Ok(()),
             _ => self.check_move(from, node, to)?,
         }
@@ -337,7 +195,7 @@ impl Model {
                 (true, false) => return Err(E_NOTDIR),
                 (false, true) => return Err(E_ISDIR),
                 _ if !self.nodes[there].names.is_empty() => return Err(E_NOTEMPTY),
-                _ => self.unname(to, there),
+                _ => self.unname(to, there, hold),
             }
         }
         self.move_dir(from, node, to);
@@ -381,13 +239,10 @@ fn perform(tree: &mut Tree<'_>, model: &mut Model, step: &Step) {
                 model.nodes[at].names.insert(name, node);
             }
         }
-        Step::Unlink(dir, number) | Step::Rmdir(dir, number) => {
-            let (entry, is_rmdir) = match step {
-                Step::Rmdir(..) => ("rmdir", true),
-                _ => ("unlink", false),
-            };
-            let removed = tree.remove(entry, id(model, dir), &name(number));
-            let expected = model.remove(model.pick(dir), &name(number), is_rmdir);
+        Step::Unlink(dir, number, flags) | Step::Rmdir(dir, number, flags) => {
+            let entry = if matches!(step, Step::Rmdir(..)) { "rmdir" } else { "unlink" };
+            let removed = tree.remove_with(entry, id(model, dir), &name(number), flags);
+            let expected = model.remove(model.pick(dir), &name(number), entry, flags);
             assert_eq!(removed.map(|_| ()), expected, "{step:?}");
         }
         Step::Link(dir, node, number) => {
@@ -415,6 +270,10 @@ fn perform(tree: &mut Tree<'_>, model: &mut Model, step: &Step) {
 
 /// Every inode and every directory, as the model has them.
 fn check(tree: &mut Tree<'_>, model: &Model) {
+    let orphans = model.nodes.iter().filter(|node| node.links == 0 && node.holds > 0);
+    let orphans: BTreeMap<_, _> = orphans.map(|node| (node.id, node.holds)).collect();
+    assert_eq!(tree.stats().orphans, orphans.len() as u64);
+    assert_eq!(tree.orphans(), orphans);
     for node in &model.nodes {
         let found = tree.get(node.id);
         if node.is_gone() {
@@ -455,8 +314,8 @@ fn what_comes_goes_and_moves_is_where_the_model_has_it() {
     let operations = prop::collection::vec(step(), 1..80);
     let begin = |sides: &mut Sides| Tree::init(sides, 0);
     check_cases(REGION, operations, begin, |sides, steps| {
-        let mut tree = Tree { sides, who: (0, 0) };
-        let (mut model, before) = (Model::new(), tree.held());
+        let mut tree = Tree::new(sides);
+        let mut model = Model::new();
         for step in steps {
             perform(&mut tree, &mut model, step);
         }
@@ -467,9 +326,8 @@ fn what_comes_goes_and_moves_is_where_the_model_has_it() {
             }
         }
         clear(&mut tree, ROOT);
-        let after = tree.held();
         // Only what the table of names has grown by is left.
-        assert_eq!((after.0, before.0), (1, 1), "inodes");
+        assert_eq!((tree.stats().inodes, tree.stats().orphans), (1, 0));
     });
 }
 
@@ -477,7 +335,7 @@ fn what_comes_goes_and_moves_is_where_the_model_has_it() {
 fn no_directory_comes_to_be_below_itself() {
     let mut sides = Sides::new(REGION);
     Tree::init(&mut sides, 0);
-    let mut tree = Tree { sides: &mut sides, who: (0, 0) };
+    let mut tree = Tree::new(&mut sides);
     let mut make =
         |dir, name: &[u8]| tree.make(dir, DIRECTORY | 0o755, name, b"").expect("made").id;
     let (one, other) = (make(ROOT, b"one"), make(ROOT, b"other"));
@@ -494,55 +352,10 @@ fn no_directory_comes_to_be_below_itself() {
 }
 
 #[test]
-fn who_may_not_does_not() {
-    let mut sides = Sides::new(REGION);
-    Tree::init(&mut sides, 0);
-    let mut tree = Tree { sides: &mut sides, who: (0, 0) };
-    let open = tree.make(ROOT, DIRECTORY | 0o1777, b"open", b"").expect("made").id;
-    let shut = tree.make(ROOT, DIRECTORY | 0o700, b"shut", b"").expect("made").id;
-    let shared = tree.make(ROOT, DIRECTORY | 0o2775, b"shared", b"").expect("made").id;
-    let words = [shared.0, shared.1, pair(2 | 4, 0), pair(7, 50), 0, 0];
-    tree.call("set", &words, &[]).expect("given");
-    tree.make(shut, FILE | 0o666, b"file", b"").expect("made");
-    tree.who = (7, 70);
-    assert_eq!(tree.make(ROOT, FILE, b"file", b""), Err(E_ACCES));
-    assert_eq!(tree.find(shut, b"file"), Err(E_ACCES));
-    assert_eq!(tree.list(shut), Err(E_ACCES));
-    let own = tree.make(open, FILE | 0o600, b"own", b"").expect("made");
-    assert_eq!((own.uid, own.gid), (7, 70));
-    let made = tree.make(shared, DIRECTORY | 0o755, b"made", b"").expect("made");
-    assert_eq!((made.gid, made.mode & 0o2000), (50, 0o2000), "the group is inherited");
-    assert_eq!(tree.make(open, 2 << 12, b"device", b""), Err(E_PERM));
-    tree.who = (8, 50);
-    assert_eq!(tree.remove("unlink", open, b"own"), Err(E_PERM), "sticky");
-    assert_eq!(tree.rename((open, b"own"), (open, b"mine"), 0), Err(E_PERM));
-    let mode = |mode| pair(1, mode);
-    assert_eq!(tree.call("set", &[own.id.0, own.id.1, mode(0o777), 0, 0, 0], &[]), Err(E_PERM));
-    tree.make(shared, FILE | 0o644, b"other", b"").expect("the group may write");
-    tree.who = (7, 70);
-    tree.call("set", &[own.id.0, own.id.1, mode(0o4711), 0, 0, 0], &[]).expect("its own");
-    assert_eq!(tree.get(own.id).map(|found| found.mode & 0o7777), Ok(0o4711));
-    let give = [own.id.0, own.id.1, pair(2, 0), pair(8, 0), 0, 0];
-    assert_eq!(tree.call("set", &give, &[]), Err(E_PERM));
-    tree.who = (0, 0);
-    tree.call("set", &give, &[]).expect("user 0 may");
-    let given = tree.get(own.id).expect("there");
-    assert_eq!((given.uid, given.mode & 0o7777), (8, 0o711), "no longer set-uid");
-}
-
-#[test]
-fn user_0_is_nobody_where_it_is_squashed() {
-    let mut sides = Sides::new(REGION);
-    Tree::init(&mut sides, 1);
-    let mut tree = Tree { sides: &mut sides, who: (0, 0) };
-    assert_eq!(tree.make(ROOT, FILE, b"file", b""), Err(E_ACCES));
-}
-
-#[test]
 fn wrong_names_and_stale_numbers_are_refused() {
     let mut sides = Sides::new(REGION);
     Tree::init(&mut sides, 0);
-    let mut tree = Tree { sides: &mut sides, who: (0, 0) };
+    let mut tree = Tree::new(&mut sides);
     for (wrong, why) in [
         (&b""[..], E_NOENT),
         (b".", E_INVAL),

@@ -1,0 +1,288 @@
+//! `outboard fs` by the commands that users type: a file system that is served, mounted, used by
+//! programs as they are, killed at every point, and found again.
+
+mod home;
+
+use home::{Home, Node};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::mem::ManuallyDrop;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than any step takes on a busy machine.
+const SOON: Duration = Duration::from_secs(120);
+
+/// A server of a file system, and where it is. Dropped, it must end in order.
+struct Served {
+    node: Node,
+    address: String,
+}
+
+impl Served {
+    fn start(home: &Home, more: &[&str]) -> Self {
+        Self::at(home, "127.0.0.1:0", more)
+    }
+
+    fn at(home: &Home, listen: &str, more: &[&str]) -> Self {
+        let words = ["fs", "serve", "--store", "store", "--no-root-squash", "--listen", listen];
+        let words = [&words, more].concat();
+        let mut child = home.command(&words).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().expect("piped"));
+        out.read_line(&mut line).expect("a line");
+        let address = line.split(' ').nth(4).unwrap_or_else(|| panic!("{line}")).to_owned();
+        Self { node: Node(child), address }
+    }
+
+    /// The processes of its services.
+    fn services(&self) -> Vec<u32> {
+        let pid = self.node.0.id();
+        let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let list = list.expect("children");
+        list.split_whitespace().map(|pid| pid.parse().expect("a number")).collect()
+    }
+
+    fn kill_service(&self) {
+        for service in self.services() {
+            kill(service);
+        }
+    }
+
+    /// Kills all of its processes, the supervisor first: nobody keeps its memory.
+    fn kill_all(self) -> String {
+        let services = self.services();
+        let mut node = ManuallyDrop::new(self.node);
+        kill(node.0.id());
+        services.into_iter().for_each(kill);
+        let _killed = node.0.wait().expect("it ends");
+        self.address
+    }
+}
+
+fn kill(process: u32) {
+    if let Some(pid) = Pid::from_raw(process.cast_signed()) {
+        // It may have ended by itself.
+        let _sent = kill_process(pid, Signal::KILL);
+    }
+}
+
+/// A mount, served by a process in the foreground. Dropped, it is unmounted.
+struct Mounted {
+    process: Child,
+    directory: PathBuf,
+}
+
+impl Mounted {
+    fn of(home: &Home, served: &Served, name: &str, options: &str) -> Self {
+        let directory = home.0.join(name);
+        fs::create_dir_all(&directory).expect("a directory");
+        let source = format!("{}:/", served.address);
+        let path = directory.to_str().expect("text").to_owned();
+        let words = ["fs", "mount", &source, &path, "--foreground", "-o", options];
+        let begun = Instant::now();
+        loop {
+            let mut process = home.command(&words).spawn().expect("it starts");
+            loop {
+                if is_mounted(&directory) {
+                    return Self { process, directory };
+                }
+                if process.try_wait().expect("known").is_some() {
+                    // The first start compiles the modules, for which a mount does not wait so long.
+                    break;
+                }
+                assert!(begun.elapsed() < SOON, "it is not mounted");
+                thread::sleep(Duration::from_millis(20));
+            }
+            assert!(begun.elapsed() < SOON, "it cannot be mounted");
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn run(&self, script: &str) -> String {
+        let output = Command::new("sh").args(["-ec", script]).current_dir(&self.directory).output();
+        let output = output.expect("a shell");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{script}: {error}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some(pid) = Pid::from_raw(self.process.id().cast_signed()) {
+            let _sent = kill_process(pid, Signal::TERM);
+        }
+        let _ended = self.process.wait();
+    }
+}
+
+fn is_mounted(directory: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+    let path = directory.to_str().expect("text");
+    mounts.lines().any(|line| line.split(' ').nth(1) == Some(path))
+}
+
+#[test]
+fn programs_find_what_they_wrote() {
+    let home = Home::new("fs-programs");
+    let served = Served::start(&home, &["--size", "512MiB"]);
+    let mounted = Mounted::of(&home, &served, "mnt", "");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+    // As a tree that people have: many files, links, times, rights.
+    mounted.run(&format!("cp -a {source} copy; diff -r {source} copy"));
+    mounted.run("tar cf t.tar copy; mkdir back; tar xpf t.tar -C back; diff -r copy back/copy");
+    mounted
+        .run(&format!("rsync -a {source}/ sync/; rsync -aci {source}/ sync/ | wc -l | grep -qx 0"));
+    mounted.run(
+        "git init -q g; cd g; git config user.email a@b.c; git config user.name a; cp -r ../copy .; \
+         git add -A; git commit -qm one; git fsck --strict; cd ..; git clone -q g h; \
+         cd h; git fsck; git gc -q; git status --porcelain | wc -l | grep -qx 0",
+    );
+    let said = mounted.run(
+        "sqlite3 d.db 'pragma journal_mode=delete; create table t(a); begin; \
+         insert into t select value from generate_series(1,5000); commit; \
+         pragma integrity_check; select count(*) from t'",
+    );
+    assert!(said.ends_with("ok\n5000\n"), "{said}");
+    mounted.run("rm -rf copy back sync g h t.tar; ls | grep -qx d.db");
+}
+
+#[test]
+fn bytes_are_where_they_were_put() {
+    let home = Home::new("fs-bytes");
+    let served = Served::start(&home, &["--size", "256MiB"]);
+    let mounted = Mounted::of(&home, &served, "mnt", "");
+    let path = mounted.path("sparse");
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+    let file = file.expect("made");
+    let far = 5 << 30;
+    file.write_all_at(b"far away", far).expect("written");
+    file.write_all_at(b"near", 4090).expect("written");
+    let mut found = [1; 16];
+    file.read_exact_at(&mut found, 4086).expect("read");
+    assert_eq!(&found, b"\0\0\0\0near\0\0\0\0\0\0\0\0");
+    assert_eq!(file.metadata().expect("known").len(), far + 8);
+    file.set_len(4092).expect("cut");
+    file.set_len(8192).expect("grown");
+    file.read_exact_at(&mut found, 4086).expect("read");
+    assert_eq!(&found, b"\0\0\0\0ne\0\0\0\0\0\0\0\0\0\0", "what was cut off does not come back");
+    mounted.run("fallocate -p -o 0 -l 4096 sparse; cmp -n 8192 sparse /dev/zero");
+    drop(file);
+    // Two appenders lose nothing of each other.
+    mounted.run(
+        "for n in 1 2; do (for i in $(seq 200); do echo $n-$i >> log; done) & done; wait; \
+         sort -u log | wc -l | grep -qx 400",
+    );
+    mounted.run("echo kept > o; exec 3< o; rm o; cat <&3 | grep -qx kept; test ! -e o");
+}
+
+/// What was synced is there whatever is killed; what was closed is there if the service is killed.
+#[test]
+fn kills_lose_nothing_that_was_promised() {
+    let home = Home::new("fs-kills");
+    let mut served = Served::start(&home, &["--size", "512MiB"]);
+    let mounted = Mounted::of(&home, &served, "mnt", "");
+    let rounds = if std::env::var_os("OUTBOARD_FULL").is_some() { 40 } else { 6 };
+    for round in 0..rounds {
+        let (is_over, directory) = (AtomicBool::new(false), mounted.path(&format!("r{round}")));
+        fs::create_dir(&directory).expect("made");
+        File::open(&directory).and_then(|file| file.sync_all()).expect("synced");
+        let kills_all = round % 2 == 1;
+        let (promised, next) = thread::scope(|scope| {
+            let writer = scope.spawn(|| write_until(&directory, &is_over));
+            thread::sleep(Duration::from_millis(300 + 170 * round));
+            let next = match kills_all {
+                true => {
+                    let address = served.kill_all();
+                    Served::at(&home, &address, &[])
+                }
+                false => {
+                    served.kill_service();
+                    served
+                }
+            };
+            thread::sleep(Duration::from_millis(700));
+            is_over.store(true, Ordering::Relaxed);
+            (writer.join().expect("it ends"), next)
+        });
+        served = next;
+        let count = promised.iter().filter(|is| **is).count();
+        assert!(count > 3, "round {round}: only {count} of {} files", promised.len());
+        for at in 0..promised.len() {
+            let path = directory.join(at.to_string());
+            let found = fs::read_to_string(&path).unwrap_or_else(|why| format!("{why}"));
+            if promised[at] || !kills_all {
+                assert_eq!(found, content(at), "round {round}, file {at}");
+            }
+        }
+    }
+    drop(mounted);
+    let (address, before) = (served.address.clone(), "it ends in order");
+    drop(served);
+    let served = Served::at(&home, &address, &[]);
+    let mounted = Mounted::of(&home, &served, "mnt", "");
+    assert_eq!(mounted.run("ls -d r* | wc -l").trim(), rounds.to_string(), "{before}");
+}
+
+fn content(at: usize) -> String {
+    format!("{at} ").repeat(at % 700 + 1)
+}
+
+/// Writes files, every third of them synced; which were synced without an error. Where the whole
+/// server is killed, what is under way then may be an error.
+fn write_until(directory: &Path, is_over: &AtomicBool) -> Vec<bool> {
+    let mut promised = Vec::new();
+    while !is_over.load(Ordering::Relaxed) {
+        promised.push(write(directory, promised.len()).is_ok_and(|is_synced| is_synced));
+    }
+    promised
+}
+
+fn write(directory: &Path, at: usize) -> std::io::Result<bool> {
+    let mut file = File::create(directory.join(at.to_string()))?;
+    file.write_all(content(at).as_bytes())?;
+    let is_synced = at % 3 == 0;
+    if is_synced {
+        file.sync_all()?;
+    }
+    Ok(is_synced)
+}
+
+#[test]
+fn a_full_store_says_so_and_loses_nothing() {
+    let home = Home::new("fs-full");
+    let served = Served::start(&home, &["--size", "24MiB", "--metadata", "16MiB"]);
+    let mounted = Mounted::of(&home, &served, "mnt", "");
+    mounted.run("head -c 4M /dev/urandom > kept; md5sum kept > sum; sync kept");
+    mounted
+        .run("if head -c 64M /dev/zero > large 2> said; then exit 1; fi; grep -q 'No space' said");
+    mounted.run(
+        "md5sum -c --quiet sum; rm large; head -c 8M /dev/urandom > again; md5sum -c --quiet sum",
+    );
+}
+
+#[test]
+fn what_cannot_be_served_or_mounted_is_said() {
+    let home = Home::new("fs-refused");
+    let why = home.complaint(&["fs", "serve", "--store", "s", "--size", "lots"]);
+    assert!(why.contains("is no size"), "{why}");
+    let served = Served::start(&home, &["--size", "64MiB"]);
+    let mounted = Mounted::of(&home, &served, "mnt", "");
+    let source = format!("{}:/", served.address);
+    let why = home.complaint(&["fs", "mount", &source, "nowhere", "-f"]);
+    assert!(why.contains("nowhere"), "{why}");
+    let why = home.complaint(&["fs", "mount", &source, "mnt", "-o", "fast"]);
+    assert!(why.contains("there is no such option"), "{why}");
+    let why = home.complaint(&["fs", "serve", "--store", "store", "--listen", "127.0.0.1:0"]);
+    assert!(why.contains("store"), "{why}");
+    drop(mounted);
+}
