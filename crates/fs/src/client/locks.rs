@@ -55,8 +55,8 @@ impl FsClient {
     /// Asks for a lock.
     ///
     /// # Errors
-    /// [`FsError`]: EAGAIN if others have it, EDEADLK if they wait for its owner, ESTALE for one that
-    /// was held and is lost.
+    /// [`FsError`]: EAGAIN if others have it, EDEADLK if they wait for its owner, ESTALE for one
+    /// that was held and is lost.
     pub fn lock(
         &self,
         caller: &FsCaller,
@@ -92,8 +92,8 @@ impl FsClient {
         self.ask_lock(caller, "unlock", &args).map(drop)
     }
 
-    /// A lock of another owner that is in the way of one: where, of which kind, and of which process,
-    /// if it is this machine's.
+    /// A lock of another owner that is in the way of one: where, of which kind, and of which
+    /// process, if it is this machine's.
     ///
     /// # Errors
     /// [`FsError`].

@@ -326,11 +326,13 @@ fn root_of(header: &[u8]) -> Option<FsInode> {
 }
 
 fn random_session() -> Result<[u64; 2], FsError> {
-    let mut bytes = [0; 16];
-    let filled = SystemRandom::new().fill(&mut bytes);
-    filled.map_err(|_| FsError::Machine("there are no random numbers".into()))?;
-    let number = u128::from_le_bytes(bytes);
-    Ok([number as u64, (number >> 64) as u64])
+    let random = || {
+        let mut bytes = [0; 8];
+        let filled = SystemRandom::new().fill(&mut bytes);
+        filled.map_err(|_| FsError::Machine("there are no random numbers".into()))?;
+        Ok::<u64, FsError>(u64::from_le_bytes(bytes))
+    };
+    Ok([random()?, random()?])
 }
 
 /// Whether a thread of this machine has a SIGKILL that waits for it: it can do nothing any more but

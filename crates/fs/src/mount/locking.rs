@@ -2,7 +2,8 @@
 //!
 //! No thread of the kernel's requests waits for a lock, nor for the service because of one: other
 //! threads do. `fuser` hands no interrupts over: one thread looks whether somebody who waits has a
-//! signal pending. Whoever is killed waits for nothing, not even for a service that does not answer.
+//! signal pending. Whoever is killed waits for nothing, not even for a service that does not
+//! answer.
 //!
 //! A lock makes others' changes visible: before one is given up, what was written is sent; once one
 //! is granted, the kernel keeps nothing of the file that is old. A lock that was lost, because this
@@ -292,7 +293,7 @@ impl MountedTree {
                         LockKind::Shared => libc::F_RDLCK,
                         LockKind::Exclusive => libc::F_WRLCK,
                     };
-                    reply.locked(start, end, kind.into(), pid);
+                    reply.locked(start, end, kind, pid);
                 }
                 (Some(reply), Ok(_)) => reply.done(),
                 (Some(reply), Err(error)) => reply.error(error.errno()),

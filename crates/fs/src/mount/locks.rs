@@ -81,7 +81,7 @@ impl LockReply {
     pub(super) fn done(self) {
         match self {
             Self::Done(reply) => reply.ok(),
-            Self::Test(reply) => reply.locked(0, 0, libc::F_UNLCK.into(), 0),
+            Self::Test(reply) => reply.locked(0, 0, libc::F_UNLCK, 0),
         }
     }
 }

@@ -11,8 +11,8 @@
 //!
 //! Modules in reading order: `options`, `inodes` (the kernel's numbers), `attributes`, `gather` and
 //! `ahead` (small writes and sequential reads), `files` (open files), `tree` (what requests do),
-//! `lists` and `shown` (directories), `locks` and `locking` (locks of files), `serve` (the kernel's
-//! requests), `notices`, `attach` (mounting).
+//! `lists` and `shown` (directories), `locks` and `locking` (locks of files), `replies` and `serve`
+//! (the kernel's requests), `notices`, `attach` (mounting).
 
 mod ahead;
 mod attach;
@@ -25,6 +25,7 @@ mod locking;
 mod locks;
 mod notices;
 mod options;
+mod replies;
 mod serve;
 mod shown;
 mod tree;

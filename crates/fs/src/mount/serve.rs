@@ -2,8 +2,9 @@
 
 use super::attributes::{kind, new_time};
 use super::locks::{AskedLock, LockReply};
+use super::replies::{errno, open_flags, reply_empty, reply_xattr};
 use super::shown::{ShownName, dot, taken};
-use super::tree::{MountedTree, OpenedFile, RemoveWhat, ShownInode, caller_of};
+use super::tree::{MountedTree, RemoveWhat, ShownInode, caller_of};
 use crate::client::{FsCaller, FsClient, FsError, FsLock, NewInode, NewTimes};
 use crate::protocol::{BLOCK_LEN, ByteRange, FsAnswer, LockKind, NAME_MAX, SEEK_DATA, SEEK_HOLE};
 use fuser::{
@@ -36,30 +37,6 @@ const WANTED: InitFlags = InitFlags::FUSE_PARALLEL_DIROPS
 
 /// The handlers that `fuser` calls.
 pub(super) struct FsHandlers(pub(super) Arc<MountedTree>);
-
-fn errno(error: &FsError) -> Errno {
-    match error {
-        FsError::Failed { .. } | FsError::Interrupted => {}
-        other => tracing::warn!(error = %other, "a request of the file system has failed"),
-    }
-    Errno::from_i32(error.errno())
-}
-
-fn reply_empty(reply: ReplyEmpty, done: Result<(), FsError>) {
-    match done {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-fn reply_xattr(reply: ReplyXattr, size: u32, bytes: Result<Vec<u8>, FsError>) {
-    match bytes {
-        Err(error) => reply.error(errno(&error)),
-        Ok(bytes) if size == 0 => reply.size(u32::try_from(bytes.len()).unwrap_or(u32::MAX)),
-        Ok(bytes) if bytes.len() as u64 > u64::from(size) => reply.error(Errno::ERANGE),
-        Ok(bytes) => reply.data(&bytes),
-    }
-}
 
 impl FsHandlers {
     fn client(&self) -> &FsClient {
@@ -101,14 +78,6 @@ impl FsHandlers {
             Ok(shown) => reply.attr(&self.keep_time(), &shown.attr),
             Err(error) => reply.error(errno(&error)),
         }
-    }
-}
-
-fn open_flags(opened: &OpenedFile) -> FopenFlags {
-    match (opened.is_direct, opened.keeps) {
-        (true, _) => FopenFlags::FOPEN_DIRECT_IO,
-        (false, true) => FopenFlags::FOPEN_KEEP_CACHE,
-        (false, false) => FopenFlags::empty(),
     }
 }
 

@@ -3,9 +3,9 @@
 //!
 //! `lock` answers [`GRANTED`]; or [`QUEUED`], if it has a number to wait under: then
 //! [`FsNotice::Granted`](super::FsNotice::Granted) says when it is, on the same connection; or it
-//! fails with EAGAIN, EDEADLK, ENOLCK. `unlock` gives a range up. `test_lock` answers [`TAKEN`] with a
-//! lock that is in the way, or [`GRANTED`]. `cancel_lock` answers [`GRANTED`] if a wait is over by
-//! it, and [`TAKEN`] if there was none: granted before, or lost with its connection.
+//! fails with EAGAIN, EDEADLK, ENOLCK. `unlock` gives a range up. `test_lock` answers [`TAKEN`]
+//! with a lock that is in the way, or [`GRANTED`]. `cancel_lock` answers [`GRANTED`] if a wait is
+//! over by it, and [`TAKEN`] if there was none: granted before, or lost with its connection.
 //!
 //! Every one may be asked again: it comes to the same. A client that has made a new connection asks
 //! again for what waits, and says what it holds by `lock` with [`RECLAIM`], which fails with ESTALE

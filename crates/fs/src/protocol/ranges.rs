@@ -96,17 +96,18 @@ mod tests {
     fn ranges_split_and_join_as_bytes_do() {
         const BYTES: usize = 24;
         let mut random = 5_u64;
-        let mut below = |limit: u64| {
+        let mut below = |limit: usize| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (random >> 33) % limit
+            usize::try_from(random >> 33).expect("31 bits") % limit
         };
         let (mut ranges, mut bytes) = (LockRanges::default(), [None; BYTES]);
         for _ in 0..20_000 {
-            let (one, other) = (below(BYTES as u64), below(BYTES as u64));
-            let (start, end) = (one.min(other), one.max(other));
-            let kind = [None, Some(LockKind::Shared), Some(LockKind::Exclusive)][below(3) as usize];
+            let (one, other) = (below(BYTES), below(BYTES));
+            let (first, last) = (one.min(other), one.max(other));
+            let (start, end) = (first as u64, last as u64);
+            let kind = [None, Some(LockKind::Shared), Some(LockKind::Exclusive)][below(3)];
             ranges.set((start, end), kind);
-            bytes[start as usize..=end as usize].fill(kind);
+            bytes[first..=last].fill(kind);
             let mut runs = Vec::new();
             for (at, kind) in bytes.iter().enumerate() {
                 match (kind, runs.last_mut()) {
@@ -119,8 +120,8 @@ mod tests {
             }
             assert_eq!(ranges.iter().collect::<Vec<_>>(), runs);
             let way = ranges.in_the_way((start, end), LockKind::Shared);
-            let is_exclusive = |at: u64| bytes[at as usize] == Some(LockKind::Exclusive);
-            assert_eq!(way.is_some(), (start..=end).any(is_exclusive));
+            let is_exclusive = bytes[first..=last].contains(&Some(LockKind::Exclusive));
+            assert_eq!(way.is_some(), is_exclusive);
         }
     }
 

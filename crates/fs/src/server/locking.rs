@@ -6,8 +6,8 @@
 //!
 //! The table is in memory only. After a restart of the service clients say what they hold
 //! ([`RECLAIM`]); as long as they may still come (the same time), nobody else gets a lock: requests
-//! wait. Nobody is waited for where nobody had a lock: while somebody has one, there is a file in the
-//! store's directory, which outlives the service's process; who ends without order (the machine's
+//! wait. Nobody is waited for where nobody had a lock: while somebody has one, there is a file in
+//! the store's directory, which outlives the service's process; who ends without order (the machine's
 //! power went) may have lost it, and is treated as if it were there. Whoever comes later than that
 //! has lost its locks, and is told: others may have had them meanwhile.
 

@@ -110,7 +110,7 @@ fn random_locks_are_those_of_single_bytes() {
     let mut seen = HashMap::<&str, usize>::new();
     for step in 1..60_000_u64 {
         let (one, other) = (below(BYTES), below(BYTES));
-        let kind = [LockKind::Shared, LockKind::Exclusive][below(2) as usize];
+        let kind = if below(2) == 0 { LockKind::Shared } else { LockKind::Exclusive };
         let wanted = wanted(below(5), (one.min(other), one.max(other)), kind);
         let inode = inode(below(3));
         match below(20) {
