@@ -53,6 +53,10 @@ const HARMLESS: &[&str] = &[
     "list_xattr",
     "set",
     "sync",
+    "lock",
+    "unlock",
+    "test_lock",
+    "cancel_lock",
 ];
 
 impl CallEntry {
@@ -102,6 +106,8 @@ pub(super) struct DrivenClient {
     returned: Vec<Option<TransferBuffer>>,
     /// What takes the service's notices. It does not wait.
     on_notice: Option<TakeBytes>,
+    /// What is told of later connections. It does not wait.
+    on_connection: Option<Box<dyn Fn() + Send>>,
     /// Inodes that are open here: each connection is told of them.
     opened: HashSet<(u64, u64)>,
     /// The connection that was told.
@@ -130,7 +136,7 @@ impl CallDriver {
         let readable = readable.map_err(|error| FsError::Machine(error.to_string()))?;
         let (waiting, spin, returned) = (HashMap::new(), AdaptiveSpin::default(), Vec::new());
         let (is_led, begun, told) = (false, 0, client.connections());
-        let (on_notice, opened) = (None, HashSet::new());
+        let (on_notice, on_connection, opened) = (None, None, HashSet::new());
         let driven = DrivenClient {
             client,
             region,
@@ -141,6 +147,7 @@ impl CallDriver {
             spin,
             returned,
             on_notice,
+            on_connection,
             opened,
             told,
         };
@@ -226,6 +233,11 @@ impl CallDriver {
     /// Says what takes the service's notices.
     pub(super) fn on_notice(&self, take: TakeBytes) {
         self.lock().on_notice = Some(take);
+    }
+
+    /// Says what is told of later connections.
+    pub(super) fn on_connection(&self, tell: Box<dyn Fn() + Send>) {
+        self.lock().on_connection = Some(tell);
     }
 
     /// Sends a note, if there is a connection. What is open each later connection is told again.
@@ -360,6 +372,9 @@ impl DrivenClient {
     /// A new connection is told what is open here.
     fn tell_again(&mut self) -> Result<(), FsError> {
         self.told = self.client.connections();
+        if let Some(tell) = &self.on_connection {
+            tell();
+        }
         for (number, generation) in &self.opened {
             let inode = FsInode { number: *number, generation: *generation };
             self.client.note(&FsNote::Opened { inode }.encode())?;

@@ -7,18 +7,20 @@
 //!
 //! Modules in reading order: `driver` (one connection for many threads), `buffers` (memory for
 //! large transfers), `calls` (operations on names and attributes), `transfer` (bytes), `walk`
-//! (whole trees), `counts` (round trips), `error`.
+//! (whole trees), `locks`, `counts` (round trips), `error`.
 
 mod buffers;
 mod calls;
 mod counts;
 mod driver;
 mod error;
+mod locks;
 mod transfer;
 mod walk;
 
 pub use calls::{ListedName, NewInode, NewTime, NewTimes};
 pub use error::FsError;
+pub use locks::{FsLock, LockHow, LockState};
 pub use transfer::{ChangeWhat, FileRead, PendingChange, PendingRead, SyncWhen};
 pub use walk::{RemovedName, TreeWalk};
 
@@ -33,6 +35,7 @@ use outboard_active::{
     ActiveCall, ActiveClient, ActiveClientOptions, DialActive, ModuleHash, Outcome,
 };
 use outboard_verbs::Context;
+use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -110,6 +113,8 @@ pub struct FsClient {
     patience: FsPatience,
     tells_opens: bool,
     root: FsInode,
+    /// Who this is to the service, whatever the connection.
+    session: [u64; 2],
     is_ended: AtomicBool,
     idle: Mutex<Option<JoinHandle<()>>>,
 }
@@ -154,6 +159,7 @@ impl FsClient {
             patience: options.patience,
             tells_opens: options.tells_opens,
             root,
+            session: random_session()?,
             is_ended: AtomicBool::new(false),
             idle: Mutex::default(),
         });
@@ -205,6 +211,12 @@ impl FsClient {
             Ok(notice) => take(&notice),
             Err(error) => tracing::warn!(%error, "a notice of the service"),
         }));
+    }
+
+    /// Says what is told of each later connection, when it is there. It must neither wait nor call
+    /// this client.
+    pub fn on_connection(&self, tell: Box<dyn Fn() + Send>) {
+        self.driver.on_connection(tell);
     }
 
     /// Tells the service something.
@@ -308,27 +320,55 @@ fn root_of(header: &[u8]) -> Option<FsInode> {
     (magic == MAGIC && number != 0).then_some(root)
 }
 
+fn random_session() -> Result<[u64; 2], FsError> {
+    let random = || {
+        let mut bytes = [0; 8];
+        let filled = SystemRandom::new().fill(&mut bytes);
+        filled.map_err(|_| FsError::Machine("there are no random numbers".into()))?;
+        Ok::<u64, FsError>(u64::from_le_bytes(bytes))
+    };
+    Ok([random()?, random()?])
+}
+
 /// Whether a thread of this machine has a SIGKILL that waits for it: it can do nothing any more but
 /// end, and would wait for the kernel's request until then. A signal that ends a program and is not
 /// handled is one, too.
 fn is_killed(thread: u32) -> bool {
-    if thread == 0 {
-        return false;
-    }
-    match std::fs::read_to_string(format!("/proc/{thread}/status")) {
-        Ok(status) => has_kill(&status),
-        // A thread of another space of process numbers.
-        Err(_) => false,
-    }
+    has_signal(thread).is_kill
 }
 
-fn has_kill(status: &str) -> bool {
+/// Signals that wait for a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PendingSignals {
+    /// One that it cannot but end by.
+    pub(crate) is_kill: bool,
+    /// One that it neither blocks nor ignores.
+    pub(crate) is_any: bool,
+}
+
+/// The signals that wait for a thread of this machine; none for thread 0, and for one of another
+/// space of process numbers.
+pub(crate) fn has_signal(thread: u32) -> PendingSignals {
+    if thread == 0 {
+        return PendingSignals::default();
+    }
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status"));
+    status.map_or_else(|_| PendingSignals::default(), |status| signals_of(&status))
+}
+
+fn signals_of(status: &str) -> PendingSignals {
     const KILL: u64 = 1 << (libc::SIGKILL - 1);
-    let pending = status.lines().filter_map(|line| {
-        let set = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
-        u64::from_str_radix(set.trim(), 16).ok()
-    });
-    pending.fold(0, |all, set| all | set) & KILL != 0
+    let (mut pending, mut passed) = (0, 0);
+    for line in status.lines() {
+        let Some((name, set)) = line.split_once(':') else { continue };
+        let Ok(set) = u64::from_str_radix(set.trim(), 16) else { continue };
+        match name {
+            "SigPnd" | "ShdPnd" => pending |= set,
+            "SigBlk" | "SigIgn" => passed |= set,
+            _ => {}
+        }
+    }
+    PendingSignals { is_kill: pending & KILL != 0, is_any: pending & !passed != 0 }
 }
 
 #[cfg(test)]
@@ -338,10 +378,13 @@ mod tests {
     #[test]
     fn a_killed_thread_is_seen_by_its_pending_signals() {
         let status = |own: &str, all: &str| format!("Name:\tcat\nSigPnd:\t{own}\nShdPnd:\t{all}\n");
-        assert!(has_kill(&status("0000000000000100", "0000000000000000")));
-        assert!(has_kill(&status("0000000000000000", "0000000000000102")));
-        assert!(!has_kill(&status("0000000000000002", "0000000000004000")));
-        assert!(!has_kill("SigPnd:\tnonsense"));
+        assert!(signals_of(&status("0000000000000100", "0000000000000000")).is_kill);
+        assert!(signals_of(&status("0000000000000000", "0000000000000102")).is_kill);
+        let others = signals_of(&status("0000000000000002", "0000000000004000"));
+        assert_eq!(others, PendingSignals { is_kill: false, is_any: true });
+        let blocked = status("2", "4000") + "SigBlk:\t4000\nSigIgn:\t2\n";
+        assert_eq!(signals_of(&blocked), PendingSignals::default());
+        assert_eq!(signals_of("SigPnd:\tnonsense"), PendingSignals::default());
         assert!(!is_killed(0) && !is_killed(std::process::id()));
     }
 

@@ -11,8 +11,8 @@
 //!
 //! Modules in reading order: `options`, `inodes` (the kernel's numbers), `attributes`, `gather` and
 //! `ahead` (small writes and sequential reads), `files` (open files), `tree` (what requests do),
-//! `lists` and
-//! `shown` (directories), `serve` (the kernel's requests), `notices`, `attach` (mounting).
+//! `lists` and `shown` (directories), `locks` and `locking` (locks of files), `replies` and `serve`
+//! (the kernel's requests), `notices`, `attach` (mounting).
 
 mod ahead;
 mod attach;
@@ -21,8 +21,11 @@ mod files;
 mod gather;
 mod inodes;
 mod lists;
+mod locking;
+mod locks;
 mod notices;
 mod options;
+mod replies;
 mod serve;
 mod shown;
 mod tree;
@@ -67,6 +70,7 @@ impl FsMount {
         let handlers = || FsHandlers(Arc::clone(&tree));
         let Attached { session, unmounter } = attach(directory, source, options, handlers)?;
         tree.handle_notices(session.notifier()).map_err(FsMountError::Session)?;
+        tree.look_after_locks(session.notifier()).map_err(FsMountError::Session)?;
         Ok(Self { session, unmounter, tree })
     }
 

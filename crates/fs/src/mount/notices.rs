@@ -14,19 +14,36 @@ use std::thread;
 /// What is told of an inode whose bytes others have changed.
 pub(super) type TellOpen = Box<dyn Fn(FsInode) + Send>;
 
+/// What is told of a lock that was granted. It does not wait.
+pub(super) type TellGranted = Box<dyn Fn(u64) + Send + Sync>;
+
+/// What changed names, attributes or bytes.
+#[derive(Debug)]
+struct Invalidation {
+    number: u64,
+    inode: FsInode,
+    what: StalePart,
+    name: Option<Vec<u8>>,
+}
+
 /// Has the client's notices handled until the client is gone.
 pub(super) fn handle_notices(
     client: &Arc<FsClient>,
     inodes: Arc<Mutex<InodeMap>>,
     kernel: Notifier,
-    tell: TellOpen,
+    (tell, granted): (TellOpen, TellGranted),
 ) -> std::io::Result<()> {
-    let (sender, notices): (Sender<FsNotice>, Receiver<FsNotice>) = channel();
+    let (sender, notices): (Sender<Invalidation>, Receiver<Invalidation>) = channel();
     let sender = Mutex::new(sender);
-    client.on_notice(Box::new(move |notice| {
-        let sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
-        // Where nobody receives, nothing is mounted any more.
-        let _sent = sender.send(notice.clone());
+    client.on_notice(Box::new(move |notice| match notice {
+        FsNotice::Granted { wait } => granted(*wait),
+        FsNotice::Invalidate { number, inode, what, name } => {
+            let (number, inode, what) = (*number, *inode, *what);
+            let name = name.as_ref().map(|name| name.to_vec());
+            let sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
+            // Where nobody receives, nothing is mounted any more.
+            let _sent = sender.send(Invalidation { number, inode, what, name });
+        }
     }));
     let client = Arc::downgrade(client);
     let run = move || serve(&client, &inodes, &kernel, &tell, &notices);
@@ -38,9 +55,9 @@ fn serve(
     inodes: &Mutex<InodeMap>,
     kernel: &Notifier,
     tell: &TellOpen,
-    notices: &Receiver<FsNotice>,
+    notices: &Receiver<Invalidation>,
 ) {
-    for FsNotice::Invalidate { number, inode, what, name } in notices {
+    for Invalidation { number, inode, what, name } in notices {
         let node = {
             let mut inodes = inodes.lock().unwrap_or_else(PoisonError::into_inner);
             if what == StalePart::Data {
@@ -56,7 +73,7 @@ fn serve(
             tell(inode);
         }
         if let Some(node) = node {
-            invalidate(kernel, INodeNo(node), what, name.as_ref().map(|name| name.as_slice()));
+            invalidate(kernel, INodeNo(node), what, name.as_deref());
         }
         let Some(client) = client.upgrade() else { return };
         client.note(&FsNote::InvalidatedAck { number });

@@ -1,15 +1,17 @@
 //! The kernel's FUSE requests, each answered by what [`MountedTree`] does.
 
 use super::attributes::{kind, new_time};
+use super::locks::{AskedLock, LockReply};
+use super::replies::{errno, open_flags, reply_empty, reply_xattr};
 use super::shown::{ShownName, dot, taken};
-use super::tree::{MountedTree, OpenedFile, RemoveWhat, ShownInode, caller_of};
-use crate::client::{FsCaller, FsClient, FsError, NewInode, NewTimes};
-use crate::protocol::{BLOCK_LEN, FsAnswer, NAME_MAX, SEEK_DATA, SEEK_HOLE};
+use super::tree::{MountedTree, RemoveWhat, ShownInode, caller_of};
+use crate::client::{FsCaller, FsClient, FsError, FsLock, NewInode, NewTimes};
+use crate::protocol::{BLOCK_LEN, ByteRange, FsAnswer, LockKind, NAME_MAX, SEEK_DATA, SEEK_HOLE};
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -23,6 +25,8 @@ const WRITE_MAX: u32 = 1 << 20;
 const BACKGROUND_MAX: u16 = 64;
 /// What every mount can do with a kernel that can.
 const WANTED: InitFlags = InitFlags::FUSE_PARALLEL_DIROPS
+    .union(InitFlags::FUSE_POSIX_LOCKS)
+    .union(InitFlags::FUSE_FLOCK_LOCKS)
     .union(InitFlags::FUSE_CACHE_SYMLINKS)
     .union(InitFlags::FUSE_DO_READDIRPLUS)
     .union(InitFlags::FUSE_READDIRPLUS_AUTO)
@@ -34,30 +38,6 @@ const WANTED: InitFlags = InitFlags::FUSE_PARALLEL_DIROPS
 /// The handlers that `fuser` calls.
 pub(super) struct FsHandlers(pub(super) Arc<MountedTree>);
 
-fn errno(error: &FsError) -> Errno {
-    match error {
-        FsError::Failed { .. } | FsError::Interrupted => {}
-        other => tracing::warn!(error = %other, "a request of the file system has failed"),
-    }
-    Errno::from_i32(error.errno())
-}
-
-fn reply_empty(reply: ReplyEmpty, done: Result<(), FsError>) {
-    match done {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-fn reply_xattr(reply: ReplyXattr, size: u32, bytes: Result<Vec<u8>, FsError>) {
-    match bytes {
-        Err(error) => reply.error(errno(&error)),
-        Ok(bytes) if size == 0 => reply.size(u32::try_from(bytes.len()).unwrap_or(u32::MAX)),
-        Ok(bytes) if bytes.len() as u64 > u64::from(size) => reply.error(Errno::ERANGE),
-        Ok(bytes) => reply.data(&bytes),
-    }
-}
-
 impl FsHandlers {
     fn client(&self) -> &FsClient {
         &self.0.client
@@ -65,6 +45,23 @@ impl FsHandlers {
 
     fn keep_time(&self) -> Duration {
         self.0.options.keep_time()
+    }
+
+    fn asked_lock(
+        &self,
+        (node, handle, owner): (INodeNo, FileHandle, LockOwner),
+        range: ByteRange,
+        kind: i32,
+        pid: u32,
+    ) -> Result<AskedLock, FsError> {
+        let kind = match kind {
+            libc::F_RDLCK => LockKind::Shared,
+            libc::F_WRLCK => LockKind::Exclusive,
+            _ => return Err(FsError::of(libc::EINVAL)),
+        };
+        let inode = self.0.inode(node.0)?;
+        let lock = FsLock { inode, owner: owner.0, range, kind, pid };
+        Ok(AskedLock { lock, handle: handle.0, waits: false })
     }
 
     fn reply_entry(&self, reply: ReplyEntry, shown: Result<ShownInode, FsError>) {
@@ -81,14 +78,6 @@ impl FsHandlers {
             Ok(shown) => reply.attr(&self.keep_time(), &shown.attr),
             Err(error) => reply.error(errno(&error)),
         }
-    }
-}
-
-fn open_flags(opened: &OpenedFile) -> FopenFlags {
-    match (opened.is_direct, opened.keeps) {
-        (true, _) => FopenFlags::FOPEN_DIRECT_IO,
-        (false, true) => FopenFlags::FOPEN_KEEP_CACHE,
-        (false, false) => FopenFlags::empty(),
     }
 }
 
@@ -295,10 +284,65 @@ impl Filesystem for FsHandlers {
         request: &Request,
         _node: INodeNo,
         handle: FileHandle,
-        _owner: LockOwner,
+        owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        reply_empty(reply, self.0.flush(&caller_of(request), handle.0).map(drop));
+        let caller = caller_of(request);
+        let flushed = self.0.flush(&caller, handle.0);
+        if let Ok(file) = self.0.file(handle.0) {
+            self.0.process_closes(&caller, file.open.inode, owner.0);
+        }
+        reply_empty(reply, flushed.map(drop));
+    }
+
+    fn getlk(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let range = (start, end);
+        match self.asked_lock((node, handle, owner), range, kind, pid) {
+            Ok(AskedLock { lock, .. }) => self.0.ask_test(caller_of(request), lock, reply),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        let (caller, range) = (caller_of(request), (start, end));
+        if kind == libc::F_UNLCK {
+            return match self.0.inode(node.0) {
+                Ok(inode) => {
+                    self.0.ask_unlock(caller, (inode, owner.0), range, LockReply::Done(reply));
+                }
+                Err(error) => reply.error(errno(&error)),
+            };
+        }
+        match self.asked_lock((node, handle, owner), range, kind, pid) {
+            Ok(asked) => {
+                let asked = AskedLock { waits: sleep, ..asked };
+                self.0.ask_lock(caller, asked, LockReply::Done(reply));
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
     }
 
     fn release(
@@ -312,6 +356,7 @@ impl Filesystem for FsHandlers {
         reply: ReplyEmpty,
     ) {
         self.0.close(&caller_of(request), handle.0);
+        self.0.locks_of_closed(handle.0);
         reply.ok();
     }
 

@@ -5,7 +5,8 @@ use super::attributes::attributes;
 use super::files::{FIRST_READ, OpenFile, OpenInode};
 use super::inodes::InodeMap;
 use super::lists::OpenDirectory;
-use super::notices::handle_notices;
+use super::locking::MountLocks;
+use super::notices::{TellGranted, TellOpen, handle_notices};
 use super::options::FsMountOptions;
 use crate::client::{ChangeWhat, FsCaller, FsClient, FsError, NewInode, NewTimes, SyncWhen};
 use crate::protocol::{
@@ -53,6 +54,7 @@ pub(super) struct MountedTree {
     pub(super) options: FsMountOptions,
     inodes: Arc<Mutex<InodeMap>>,
     table: Mutex<OpenTable>,
+    pub(super) locks: MountLocks,
 }
 
 /// Who has sent a request.
@@ -64,20 +66,34 @@ pub(super) fn caller_of(request: &Request) -> FsCaller {
 impl MountedTree {
     pub(super) fn new(client: Arc<FsClient>, options: FsMountOptions) -> Self {
         let inodes = Arc::new(Mutex::new(InodeMap::new(client.root())));
-        Self { client, options, inodes, table: Mutex::default() }
+        Self { client, options, inodes, table: Mutex::default(), locks: MountLocks::new() }
     }
 
     /// Has notices of the service invalidate what the kernel keeps.
     pub(super) fn handle_notices(self: &Arc<Self>, kernel: Notifier) -> std::io::Result<()> {
         let weak = Arc::downgrade(self);
-        let tell = move |inode| {
-            if let Some(tree) = weak.upgrade()
-                && let Some(open) = tree.in_use(inode)
-            {
-                open.changed_elsewhere();
+        let granted = {
+            let weak = weak.clone();
+            move |number| {
+                if let Some(tree) = weak.upgrade() {
+                    tree.lock_is_granted(number);
+                }
             }
         };
-        handle_notices(&self.client, Arc::clone(&self.inodes), kernel, Box::new(tell))
+        let tell = move |inode| {
+            if let Some(tree) = weak.upgrade() {
+                tree.changed_elsewhere(inode);
+            }
+        };
+        let tells: (TellOpen, TellGranted) = (Box::new(tell), Box::new(granted));
+        handle_notices(&self.client, Arc::clone(&self.inodes), kernel, tells)
+    }
+
+    /// Others have changed a file's bytes: what was read ahead is of no use.
+    pub(super) fn changed_elsewhere(&self, inode: FsInode) {
+        if let Some(open) = self.in_use(inode) {
+            open.changed_elsewhere();
+        }
     }
 
     pub(super) fn inodes(&self) -> MutexGuard<'_, InodeMap> {
@@ -410,6 +426,7 @@ impl MountedTree {
         len: usize,
     ) -> Result<Vec<u8>, FsError> {
         let file = self.file(handle)?;
+        self.locks.check(handle)?;
         file.read(caller, offset, len, &|inode, record| self.changed(inode, record))
     }
 
@@ -421,6 +438,7 @@ impl MountedTree {
         bytes: &[u8],
     ) -> Result<(), FsError> {
         let file = self.file(handle)?;
+        self.locks.check(handle)?;
         let changed = |inode, record: &FsRecord| self.changed(inode, record);
         let is_durable = file.sync_when();
         if file.is_append() {

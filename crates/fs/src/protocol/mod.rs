@@ -7,14 +7,16 @@
 //! Modules in reading order: `layout` (structures as C has them), `structures` (those of the
 //! module's headers), `bytes` (reads and changes as clients ask for them), `batch` (many changes
 //! by one request), `lists` (answers with names), `walks` (answers of the module `find`), `errno`
-//! (failures), `notes` (messages beside executions).
+//! (failures), `locks` and `ranges` (locks of files), `notes` (messages beside executions).
 
 mod batch;
 mod bytes;
 mod errno;
 mod layout;
 mod lists;
+mod locks;
 mod notes;
+mod ranges;
 mod structures;
 mod walks;
 
@@ -26,7 +28,11 @@ pub use bytes::{APPEND, FROM_HERE, FROM_MEMORY, FsChangeArgs, FsSource, MEMORY_G
 pub use errno::{ERRNO, errno_of_failure, failure_of_errno};
 pub use layout::FsLayout;
 pub use lists::{FsName, is_name, is_target, parse_list, parse_walk};
+pub use locks::{
+    EXCLUSIVE, FsLockAnswer, FsLockArgs, GRANTED, LockKind, QUEUED, RECLAIM, SHARED, TAKEN,
+};
 pub use notes::{FsNote, FsNotice, NOTES, StalePart};
+pub use ranges::{ByteRange, LockRanges};
 pub use structures::{
     FsAccessArgs, FsAnswer, FsAttrArgs, FsBlocksRun, FsExtent, FsInitArgs, FsInode, FsInodeArgs,
     FsLinkArgs, FsListArgs, FsListed, FsMakeArgs, FsMapArgs, FsNameArgs, FsOrphan, FsOrphansArgs,

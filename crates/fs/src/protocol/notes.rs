@@ -9,7 +9,7 @@ use outboard_cluster::codec::{CodecError, Protocol};
 use serde::{Deserialize, Serialize};
 
 /// The version of these messages.
-pub const NOTES: Protocol = Protocol::version(1);
+pub const NOTES: Protocol = Protocol::version(2);
 
 /// A client's message. It is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +45,11 @@ pub enum FsNotice {
         what: StalePart,
         /// Of [`StalePart::Names`]: which; all of them without one.
         name: Option<serde_bytes::ByteBuf>,
+    },
+    /// A lock that waited under this number is the client's now.
+    Granted {
+        /// Which.
+        wait: u64,
     },
 }
 

@@ -7,6 +7,7 @@ use super::call::{FsCall, FsWork, OwnWork, ReadWork};
 use super::durable::DurableCommits;
 use super::entries::EntryKind;
 use super::io::IoThreads;
+use super::locking::LockService;
 use super::opens::OpenInodes;
 use super::pool::BlockPool;
 use crate::protocol::{FsInode, FsLayout, FsNote, FsReadArgs, ROOT, failure_of_errno};
@@ -25,6 +26,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -54,6 +56,8 @@ pub struct FsBackendOptions {
     pub flags: u64,
     /// Wakes the service's loop.
     pub waker: Waker,
+    /// The file that is there while somebody has a lock, so that the next start waits for them.
+    pub lock_marker: Option<PathBuf>,
     /// Says when the modules are loaded, or why they are not. Requests wait until then.
     pub loaded: mpsc::Receiver<Result<(), String>>,
 }
@@ -87,12 +91,17 @@ pub struct FsCounters {
     pub again: u64,
     /// Requests that waited because too much was under way.
     pub held: u64,
+    /// Requests for locks.
+    pub locks: u64,
 }
 
 /// What `outboard status` shows.
 #[derive(Debug, Serialize)]
 struct FsReport {
     open_inodes: usize,
+    locked_files: usize,
+    lock_waits: usize,
+    lock_sessions: usize,
     calls_now: usize,
     reserved_blocks: u64,
     durable: u64,
@@ -110,6 +119,7 @@ pub struct FsBackend {
     pub(super) io: IoThreads,
     pub(super) pool: BlockPool,
     pub(super) opens: OpenInodes,
+    pub(super) locks: LockService,
     /// Inodes without names that somebody has open.
     pub(super) nameless: HashSet<(u64, u64)>,
     pub(super) calls: HashMap<u64, FsCall>,
@@ -148,7 +158,8 @@ impl FsBackend {
     /// A service on a file system that is there.
     #[must_use]
     pub fn new(options: FsBackendOptions) -> Self {
-        let FsBackendOptions { region, module, store, sync, flags, waker, loaded } = options;
+        let FsBackendOptions { region, module, store, sync, flags, waker, lock_marker, loaded } =
+            options;
         let wakes = waker.clone();
         if !store.wake_by(Box::new(move || wakes.wake())) {
             tracing::error!("the store wakes somebody else");
@@ -161,6 +172,7 @@ impl FsBackend {
             pool: BlockPool::new(store.data().block_count()),
             store,
             opens: OpenInodes::default(),
+            locks: LockService::new(lock_marker),
             nameless: HashSet::new(),
             calls: HashMap::new(),
             own: HashMap::new(),
@@ -214,6 +226,11 @@ impl FsBackend {
 
     pub(super) fn execute(&mut self, request: Request) {
         self.steps.push_back(BackendStep::Execute(Box::new(request)));
+    }
+
+    /// Tells a client something that it has not asked for.
+    pub(super) fn notify(&mut self, notice: BackendStep) {
+        self.steps.push_back(notice);
     }
 
     pub(super) fn fetch(&mut self, token: u64, from: outboard_cluster::hub::Exposed) {
@@ -334,6 +351,10 @@ impl FsBackend {
             EntryKind::Batch => {
                 self.counters.batches += 1;
                 self.begin_batch(caller, request);
+                None
+            }
+            EntryKind::Lock => {
+                self.lock_asked(caller, request);
                 None
             }
         }
@@ -467,6 +488,7 @@ impl RegionBackend for FsBackend {
 
     fn gone(&mut self, peer: PeerId) {
         self.opens.gone(peer, Instant::now());
+        self.locks_gone(peer);
         let fetching = |call: &FsCall| call.peer == peer && call.is_fetching();
         let its = self.calls.iter().filter(|(_, call)| fetching(call));
         for token in its.map(|(token, _)| *token).collect::<Vec<_>>() {
@@ -489,6 +511,7 @@ impl RegionBackend for FsBackend {
         for inode in self.opens.expire(now) {
             self.closed(inode);
         }
+        self.locks_turn(now);
         self.keep_house(now);
         self.take_held();
     }
@@ -498,7 +521,8 @@ impl RegionBackend for FsBackend {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.opens.deadline().into_iter().chain(self.orphans_at).min()
+        let deadlines = self.opens.deadline().into_iter().chain(self.orphans_at);
+        deadlines.chain(self.locks.deadline()).min()
     }
 
     fn ended(&mut self) -> Result<(), ServiceError> {
@@ -506,8 +530,12 @@ impl RegionBackend for FsBackend {
     }
 
     fn report(&self) -> Value {
+        let (locked_files, lock_waits, lock_sessions) = self.locks.len();
         let report = FsReport {
             open_inodes: self.opens.len(),
+            locked_files,
+            lock_waits,
+            lock_sessions,
             calls_now: self.calls.len(),
             reserved_blocks: self.pool.len(),
             durable: self.store.last(),

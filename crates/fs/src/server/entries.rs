@@ -20,6 +20,8 @@ pub(super) enum EntryKind {
     Sync,
     /// Several of those that change metadata.
     Batch,
+    /// The service locks; the module is not asked.
+    Lock,
 }
 
 const ENTRIES: &[(&str, EntryKind)] = &[
@@ -46,6 +48,10 @@ const ENTRIES: &[(&str, EntryKind)] = &[
     ("change", EntryKind::Write),
     ("sync", EntryKind::Sync),
     ("batch", EntryKind::Batch),
+    ("lock", EntryKind::Lock),
+    ("unlock", EntryKind::Lock),
+    ("test_lock", EntryKind::Lock),
+    ("cancel_lock", EntryKind::Lock),
 ];
 
 impl EntryKind {

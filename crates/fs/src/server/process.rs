@@ -19,8 +19,9 @@ use outboard_cluster::service::{SpinMode, run};
 use outboard_offcode::{ActiveRegion, ModuleStore, Wasmtime};
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -33,6 +34,8 @@ const LOCKED_MAX: Duration = Duration::from_secs(10);
 const LOCKED_PAUSE: Duration = Duration::from_millis(50);
 /// Where the tree's header ends, which clients read.
 const HEADER_END: usize = 128;
+/// The file in a store's directory that is there while somebody has a lock.
+const LOCK_MARKER: &str = "locked";
 /// Bytes of answers that wait for a client: as many as it may have asked for.
 const ANSWERS_MAX: usize = 128 << 20;
 
@@ -65,9 +68,10 @@ fn service(link: &mut ServiceLink) -> Result<ActiveService, Box<dyn Error>> {
     };
     let (kept, mut keeper) = (link.take_kept(), link.requester());
     let options = table.options();
-    let (store, served) = begin(opened, setup, (kept, &mut keeper), options)?;
+    let marker = table.store()?.join(LOCK_MARKER);
+    let (store, served) = begin((opened, &marker), setup, (kept, &mut keeper), options)?;
     let flags = if table.root_squash { SQUASH_ROOT } else { 0 };
-    serve_region(store, served, (options, flags))
+    serve_region(store, served, (options, flags, marker))
 }
 
 /// Opens a store, or makes it.
@@ -98,7 +102,7 @@ fn unlocked(directory: &Path) -> Result<OpenedStore, FsStoreError> {
 
 /// The region of a store, and the store in use.
 fn begin(
-    opened: OpenedStore,
+    (opened, marker): (OpenedStore, &Path),
     setup: RegionSetup,
     (mut kept, keeper): (BTreeMap<String, OwnedFd>, &mut impl RegionKeeper),
     options: FsStoreOptions,
@@ -118,6 +122,10 @@ fn begin(
     if let Some(why) = &recovered.passed_over {
         tracing::warn!(why, "the newer checkpoint is not used");
     }
+    if !recovered.is_orderly && recovered.last_seq > 0 {
+        // Who had a lock is not known: all are waited for.
+        File::create(marker)?;
+    }
     tracing::info!(
         commit = recovered.last_seq,
         was_closed = recovered.is_orderly,
@@ -131,7 +139,7 @@ fn begin(
 fn serve_region(
     store: FsStore,
     served: ServedRegion,
-    (options, flags): (FsStoreOptions, u64),
+    (options, flags, marker): (FsStoreOptions, u64, PathBuf),
 ) -> Result<ActiveService, Box<dyn Error>> {
     let limits = ActiveLimits::default();
     let engine = Wasmtime::new(outboard_active::service::cache_directory().as_deref())?;
@@ -147,6 +155,7 @@ fn serve_region(
     })?;
     let module = modules::fs_module();
     let (waker, sync) = (service.waker(), options.sync);
+    let lock_marker = Some(marker);
     let (sender, loaded) = mpsc::channel();
     let wakes = waker.clone();
     // Clients connect meanwhile, and their requests wait.
@@ -155,7 +164,8 @@ fn serve_region(
         let _sent = sender.send(modules::load(&loads).map_err(|error| error.to_string()));
         wakes.wake();
     })?;
-    let options = FsBackendOptions { region, module, store, sync, flags, waker, loaded };
+    let options =
+        FsBackendOptions { region, module, store, sync, flags, waker, lock_marker, loaded };
     let backend = FsBackend::new(options);
     match service.back(REGION, Box::new(backend)) {
         true => Ok(service),

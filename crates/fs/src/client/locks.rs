@@ -1,0 +1,136 @@
+//! Locks, as the service keeps them: each operation is one request that is answered at once. Who
+//! waits is told by a notice.
+
+use super::error::FsError;
+use super::{FsCaller, FsClient, whole};
+use crate::protocol::{
+    ByteRange, FsInode, FsLayout, FsLockAnswer, FsLockArgs, GRANTED, LockKind, QUEUED, RECLAIM,
+    SHARED, TAKEN,
+};
+
+/// A lock that is asked for, given up or looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsLock {
+    /// Which file.
+    pub inode: FsInode,
+    /// For whom.
+    pub owner: u64,
+    /// First and last byte.
+    pub range: ByteRange,
+    /// How.
+    pub kind: LockKind,
+    /// Which process asks.
+    pub pid: u32,
+}
+
+/// How a lock is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockHow {
+    /// Now or not at all.
+    Try,
+    /// Waiting under a number, above 0, if others have it.
+    Wait(u64),
+    /// It is held, as was said on a connection before.
+    Reclaim,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockState {
+    /// It is held.
+    Granted,
+    /// It waits: a notice says when it is granted, as long as the connection lasts.
+    Queued,
+}
+
+impl FsLock {
+    fn args(&self, session: [u64; 2]) -> FsLockArgs {
+        let Self { inode, owner, range: (start, end), kind, pid } = *self;
+        let kind = kind.number();
+        FsLockArgs { session, inode, owner, start, end, kind, pid, ..FsLockArgs::default() }
+    }
+}
+
+impl FsClient {
+    /// Asks for a lock.
+    ///
+    /// # Errors
+    /// [`FsError`]: EAGAIN if others have it, EDEADLK if they wait for its owner, ESTALE for one
+    /// that was held and is lost.
+    pub fn lock(
+        &self,
+        caller: &FsCaller,
+        lock: &FsLock,
+        how: LockHow,
+    ) -> Result<LockState, FsError> {
+        let mut args = lock.args(self.session);
+        match how {
+            LockHow::Try => {}
+            LockHow::Wait(wait) => args.wait = wait,
+            LockHow::Reclaim => args.flags = RECLAIM,
+        }
+        match self.ask_lock(caller, "lock", &args)?.status {
+            GRANTED => Ok(LockState::Granted),
+            QUEUED => Ok(LockState::Queued),
+            _ => Err(FsError::Answer { entry: "lock" }),
+        }
+    }
+
+    /// Gives a range up that an owner has locked.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn unlock(
+        &self,
+        caller: &FsCaller,
+        inode: FsInode,
+        owner: u64,
+        (start, end): ByteRange,
+    ) -> Result<(), FsError> {
+        let (session, kind) = (self.session, SHARED);
+        let args = FsLockArgs { session, inode, owner, start, end, kind, ..FsLockArgs::default() };
+        self.ask_lock(caller, "unlock", &args).map(drop)
+    }
+
+    /// A lock of another owner that is in the way of one: where, of which kind, and of which
+    /// process, if it is this machine's.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn test_lock(
+        &self,
+        caller: &FsCaller,
+        lock: &FsLock,
+    ) -> Result<Option<(ByteRange, LockKind, u32)>, FsError> {
+        let answer = self.ask_lock(caller, "test_lock", &lock.args(self.session))?;
+        let kind = LockKind::of(answer.kind);
+        match (answer.status, kind) {
+            (GRANTED, _) => Ok(None),
+            (TAKEN, Some(kind)) => Ok(Some(((answer.start, answer.end), kind, answer.pid))),
+            _ => Err(FsError::Answer { entry: "test_lock" }),
+        }
+    }
+
+    /// Ends a wait; false: there is none, because it was granted or its connection is lost.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn cancel_lock(
+        &self,
+        caller: &FsCaller,
+        lock: &FsLock,
+        wait: u64,
+    ) -> Result<bool, FsError> {
+        let args = FsLockArgs { wait, ..lock.args(self.session) };
+        Ok(self.ask_lock(caller, "cancel_lock", &args)?.status == GRANTED)
+    }
+
+    fn ask_lock(
+        &self,
+        caller: &FsCaller,
+        entry: &'static str,
+        args: &FsLockArgs,
+    ) -> Result<FsLockAnswer, FsError> {
+        whole(&self.ask(caller, entry, &args.bytes())?, entry)
+    }
+}

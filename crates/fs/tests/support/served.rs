@@ -1,0 +1,189 @@
+//! A node that serves a file system, and mounts of it in processes of their own, which a test may
+//! stop and kill. The test's program is all of them: it starts itself.
+
+use outboard_active::DialActive;
+use outboard_cluster::dial::Dialer;
+use outboard_cluster::hosts::{Host, HostList};
+use outboard_cluster::keys::KeyPaths;
+use outboard_cluster::node::{NodeConfig, ServiceSpec, Supervisor};
+use outboard_fs::client::{FsClient, FsClientOptions};
+use outboard_fs::mount::{FsMount, FsMountOptions, unmount_at};
+use outboard_fs::server::{check_table, serve};
+use outboard_secure::{ClusterKey, Credentials, Fabric, Identity, Revoked, ServiceName};
+use outboard_verbs::Context;
+use rustix::process::{Pid, Signal, kill_process};
+use std::error::Error;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const SERVICE: &str = "be-a-service";
+const NODE: &str = "be-a-node";
+const MOUNT: &str = "be-a-mount";
+
+const SERVICES: &[ServiceSpec] =
+    &[ServiceSpec { name: "fs", by_default: true, check: check_table, run: serve }];
+
+/// Longer than any step takes on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+type Done = Result<(), Box<dyn Error>>;
+
+/// What this program does if it was started as one of the others.
+pub(crate) fn started() -> Option<ExitCode> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let done = match &words[..] {
+        [hidden, name] if hidden == SERVICE => {
+            return Some(outboard_cluster::node::serve(name, SERVICES));
+        }
+        [hidden, directory] if hidden == NODE => supervise(Path::new(directory)),
+        [hidden, directory, host, at, options] if hidden == MOUNT => {
+            mount(Path::new(directory), host, Path::new(at), options)
+        }
+        _ => return None,
+    };
+    if let Err(error) = &done {
+        eprintln!("{error}");
+    }
+    Some(if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn supervise(directory: &Path) -> Done {
+    let places = KeyPaths::beneath(directory);
+    let config = NodeConfig::read(&directory.join("node.toml"), SERVICES)?;
+    let node = Supervisor::new(config, places, SERVICES, vec![SERVICE.into()])?;
+    println!("{}", node.addresses()[0]);
+    Ok(node.run()?)
+}
+
+fn mount(directory: &Path, host: &str, at: &Path, options: &str) -> Done {
+    let options = FsMountOptions::parse(options)?;
+    let hosts: HostList = host.parse()?;
+    let client = client_of(directory, hosts.hosts()[0].clone());
+    let mount = FsMount::mount(client, at, "node:/", &options)?;
+    println!("mounted");
+    Ok(mount.serve()?)
+}
+
+fn client_of(directory: &Path, host: Host) -> Arc<FsClient> {
+    let key = ClusterKey::load_or_create(&directory.join("key")).expect("a key");
+    let name: ServiceName = "fs".parse().expect("a name");
+    let own = Arc::new(Credentials {
+        identity: Identity::generate().expect("random numbers"),
+        keys: [key.service(&name)].into_iter().collect(),
+        fabric: Fabric::Untrusted,
+        revoked: Revoked::default(),
+    });
+    let dialer = Dialer::new(own);
+    let dial: DialActive = Box::new(move |limit| {
+        let dialled = dialer.dial(&host, &name, Instant::now() + limit);
+        dialled.map_err(|error| error.to_string())
+    });
+    let options = FsClientOptions { connect: SOON, ..FsClientOptions::default() };
+    FsClient::connect(&Context::open().expect("a context"), dial, &options).expect("connected")
+}
+
+/// Starts this program with words, and its first line.
+fn start(words: &[&std::ffi::OsStr], cache: &Path) -> (Child, String) {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(words).stdout(Stdio::piped()).env("XDG_CACHE_HOME", cache);
+    let mut child = command.spawn().expect("it starts");
+    let mut line = String::new();
+    let mut told = BufReader::new(child.stdout.take().expect("piped"));
+    told.read_line(&mut line).expect("a line");
+    (child, line.trim().to_owned())
+}
+
+/// A node that serves a file system.
+pub(crate) struct ServedNode {
+    child: Child,
+    host: String,
+    directory: tempfile::TempDir,
+}
+
+impl ServedNode {
+    pub(crate) fn start() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = directory.path().join("store");
+        let settings =
+            format!("listen = [\"127.0.0.1:0\"]\n[fs]\nstore = {store:?}\nsize = \"64MiB\"\n");
+        fs::write(directory.path().join("node.toml"), settings).expect("written");
+        // What is compiled once is there for all nodes.
+        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
+        let (child, host) = start(&[NODE.as_ref(), directory.path().as_ref()], &cache);
+        Self { child, host, directory }
+    }
+
+    pub(crate) fn client(&self) -> Arc<FsClient> {
+        let hosts: HostList = self.host.parse().expect("a host");
+        client_of(self.directory.path(), hosts.hosts()[0].clone())
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The process of the service.
+    pub(crate) fn service(&self) -> Pid {
+        let pid = self.child.id();
+        let begun = Instant::now();
+        loop {
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+            let first = children.ok().and_then(|all| all.split_whitespace().next()?.parse().ok());
+            if let Some(service) = first.and_then(Pid::from_raw) {
+                return service;
+            }
+            assert!(begun.elapsed() < SOON, "the node has no service");
+        }
+    }
+
+    pub(crate) fn kill_service(&self) {
+        kill_process(self.service(), Signal::KILL).expect("it is there");
+    }
+}
+
+impl Drop for ServedNode {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _told = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let _ended = self.child.wait();
+    }
+}
+
+/// A mount in a process of its own.
+pub(crate) struct MountProcess {
+    child: Child,
+    directory: PathBuf,
+}
+
+impl MountProcess {
+    pub(crate) fn of(node: &ServedNode, name: &str, options: &str) -> Self {
+        let directory = node.directory().join(name);
+        fs::create_dir(&directory).expect("a directory");
+        let (of, host) = (node.directory().as_ref(), node.host.as_ref());
+        let words = [MOUNT.as_ref(), of, host, directory.as_ref(), options.as_ref()];
+        let (child, line) = start(&words, node.directory());
+        assert_eq!(line, "mounted");
+        Self { child, directory }
+    }
+
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it is there");
+    }
+}
+
+impl Drop for MountProcess {
+    fn drop(&mut self) {
+        // It may be dead, and not mounted any more.
+        let _unmounted = unmount_at(&self.directory);
+        let _killed = self.child.kill();
+        let _ended = self.child.wait();
+    }
+}
