@@ -65,8 +65,10 @@ impl TreeWalk {
     #[must_use]
     pub fn new(root: FsInode, path: &[u8], program: Vec<u8>, args: &FindArgs) -> Self {
         // What begins with slashes and has nothing else is called by one.
-        let end =
-            path.iter().rposition(|byte| *byte != b'/').map_or(path.len().min(1), |at| at + 1);
+        let end = path
+            .iter()
+            .rposition(|byte| *byte != b'/')
+            .map_or_else(|| path.len().min(1), |at| at + 1);
         let begin = path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
         let begin = if begin == end { 0 } else { begin };
         let word = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);

@@ -306,21 +306,8 @@ impl FsBackend {
     ) -> Option<Request> {
         let (peer, token) = (caller.peer, request.token);
         let call = |work| FsCall { peer, kind, request: None, work };
-        if kind.writes() {
-            if !caller.may_write {
-                self.fail(token, libc::EROFS, "this identity may only look");
-                return None;
-            }
-            request.may_write = true;
-            if let Some(why) = self.store.failure() {
-                self.fail(token, libc::EIO, &why);
-                return None;
-            }
-            if let Some(outcome) = self.earlier(&request) {
-                self.calls.insert(token, call(FsWork::None));
-                self.conclude(token, outcome, true);
-                return None;
-            }
+        if kind.writes() && !self.admit_write(caller, kind, &mut request) {
+            return None;
         }
         match kind {
             EntryKind::Look => {
@@ -358,6 +345,32 @@ impl FsBackend {
                 None
             }
         }
+    }
+
+    /// Whether a request that changes something is to be executed; if not it is answered.
+    fn admit_write(
+        &mut self,
+        caller: BackendCaller,
+        kind: EntryKind,
+        request: &mut Request,
+    ) -> bool {
+        let (peer, token) = (caller.peer, request.token);
+        if !caller.may_write {
+            self.fail(token, libc::EROFS, "this identity may only look");
+            return false;
+        }
+        request.may_write = true;
+        if let Some(why) = self.store.failure() {
+            self.fail(token, libc::EIO, &why);
+            return false;
+        }
+        let earlier = self.earlier(request);
+        let is_new = earlier.is_none();
+        if let Some(outcome) = earlier {
+            self.calls.insert(token, FsCall { peer, kind, request: None, work: FsWork::None });
+            self.conclude(token, outcome, true);
+        }
+        is_new
     }
 
     fn begin_read(&mut self, caller: BackendCaller, mut request: Request) -> Option<Request> {
@@ -411,7 +424,7 @@ impl FsBackend {
                 }
             }
         }
-        if self.pool.durable(durable) {
+        if self.pool.durable(self.store.on_disk()) {
             self.serve_waiting();
         }
     }

@@ -27,6 +27,22 @@ impl DurableCommits {
         self.store.as_ref().map_or(0, last)
     }
 
+    /// The last commit that is on the disk, whatever durable means: before it is, blocks that it
+    /// has freed are not written.
+    pub(super) fn on_disk(&self) -> u64 {
+        let last = |store: &FsStore| store.on_disk().saturating_sub(store.seq_of(0));
+        self.store.as_ref().map_or(0, last)
+    }
+
+    /// Has commits up to this one brought to the disk soon.
+    pub(super) fn want_on_disk(&self, seq: u64) {
+        match (&self.store, self.mode) {
+            // Nothing else brings them there.
+            (Some(store), SyncMode::Never) => store.want_checkpoint(),
+            _ => self.want(seq),
+        }
+    }
+
     /// Has commits up to this one made durable soon.
     pub(super) fn want(&self, seq: u64) {
         if let Some(store) = &self.store {

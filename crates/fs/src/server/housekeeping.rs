@@ -100,7 +100,7 @@ impl FsBackend {
             return;
         }
         if let Some(seq) = self.pool.awaited().filter(|_| !self.waiting.is_empty()) {
-            self.store.want(seq);
+            self.store.want_on_disk(seq);
         }
         if let Some(want) = self.pool.ask() {
             let args = FsTakeArgs { want, goal: u64::MAX }.bytes();
@@ -116,8 +116,8 @@ impl FsBackend {
         let is_dry = runs.is_empty();
         self.pool.reserved(seq, runs);
         // Before long they are needed.
-        self.store.want(seq);
-        if is_dry || self.pool.durable(self.store.last()) {
+        self.store.want_on_disk(seq);
+        if is_dry || self.pool.durable(self.store.on_disk()) {
             self.serve_waiting();
         }
     }

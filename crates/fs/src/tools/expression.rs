@@ -3,7 +3,7 @@
 use super::ToolError;
 use super::numbers::{count, days, later, minutes, size};
 use super::program::{
-    Characters, Comparison, Joined, NumberField, PatternOf, Test, TimeField, program_of,
+    Characters, FindTest, Joined, NumberComparison, NumberField, PatternOf, TimeField, program_of,
 };
 use super::{accounts, rights};
 use crate::protocol::{MAY_EXECUTE, MAY_READ, MAY_WRITE};
@@ -87,14 +87,14 @@ impl FindExpression {
             is_depth_first: false,
         };
         let mut joined = match words.is_empty() {
-            true => Joined::One(Test::Always(true)),
+            true => Joined::One(FindTest::Always(true)),
             false => parser.sequence()?,
         };
         if let Some(word) = parser.peek() {
             return Err(fault(format!("{}: nothing is open there", word.display())));
         }
         if parser.actions.is_empty() {
-            let print = Joined::One(Test::Action(0));
+            let print = Joined::One(FindTest::Action(0));
             joined = Joined::All(vec![joined, print]);
             parser.actions.push(FindAction::Print);
         }
@@ -112,7 +112,7 @@ impl FindExpression {
 /// What is in a directory has been looked at before it: nothing is left out any more.
 fn without_prune(joined: &mut Joined) {
     match joined {
-        Joined::One(test) if *test == Test::Prune => *test = Test::Always(true),
+        Joined::One(test) if *test == FindTest::Prune => *test = FindTest::Always(true),
         Joined::One(_) => {}
         Joined::Not(inner) => without_prune(inner),
         Joined::All(all) | Joined::Any(all) | Joined::Each(all) => {
@@ -175,7 +175,7 @@ impl Parser<'_> {
         self.test().map(Joined::One)
     }
 
-    fn test(&mut self) -> Result<Test, ToolError> {
+    fn test(&mut self) -> Result<FindTest, ToolError> {
         let Some(word) = self.peek() else { return Err(fault("the expression ends too early")) };
         let word = word.to_string_lossy().into_owned();
         self.at += 1;
@@ -205,7 +205,7 @@ impl Parser<'_> {
     }
 
     /// Those without an argument.
-    fn plain(&mut self, word: &str) -> Option<Result<Test, ToolError>> {
+    fn plain(&mut self, word: &str) -> Option<Result<FindTest, ToolError>> {
         Some(Ok(match word {
             "-true"
             | "-xdev"
@@ -214,37 +214,41 @@ impl Parser<'_> {
             | "-ignore_readdir_race"
             | "-noignore_readdir_race"
             | "-nowarn"
-            | "-warn" => Test::Always(true),
-            "-false" => Test::Always(false),
+            | "-warn" => FindTest::Always(true),
+            "-false" => FindTest::Always(false),
             "-depth" | "-d" => {
                 self.is_depth_first = true;
-                Test::Always(true)
+                FindTest::Always(true)
             }
-            "-empty" => Test::Empty,
-            "-readable" => Test::May(MAY_READ),
-            "-writable" => Test::May(MAY_WRITE),
-            "-executable" => Test::May(MAY_EXECUTE),
+            "-empty" => FindTest::Empty,
+            "-readable" => FindTest::May(MAY_READ),
+            "-writable" => FindTest::May(MAY_WRITE),
+            "-executable" => FindTest::May(MAY_EXECUTE),
             "-print" => return Some(self.action(FindAction::Print)),
             "-print0" => return Some(self.action(FindAction::PrintZero)),
             "-delete" => {
                 self.is_depth_first = true;
                 return Some(self.action(FindAction::Delete));
             }
-            "-prune" => Test::Prune,
-            "-quit" => Test::Quit,
+            "-prune" => FindTest::Prune,
+            "-quit" => FindTest::Quit,
             _ => return None,
         }))
     }
 
-    fn action(&mut self, action: FindAction) -> Result<Test, ToolError> {
+    fn action(&mut self, action: FindAction) -> Result<FindTest, ToolError> {
         let place = u8::try_from(self.actions.len()).ok().filter(|place| *place < 32);
         self.actions.push(action);
-        place.map(Test::Action).ok_or_else(|| fault("there are more than 32 actions"))
+        place.map(FindTest::Action).ok_or_else(|| fault("there are more than 32 actions"))
     }
 
     /// Those with an argument: `None`: there is none of that name; `Some(None)`: the argument is
     /// wrong.
-    fn with_value(&mut self, name: &str, value: &OsStr) -> Result<Option<Option<Test>>, ToolError> {
+    fn with_value(
+        &mut self,
+        name: &str,
+        value: &OsStr,
+    ) -> Result<Option<Option<FindTest>>, ToolError> {
         if let Some(test) = pattern(name, value) {
             return Ok(Some(Some(test)));
         }
@@ -253,7 +257,7 @@ impl Parser<'_> {
         }
         let (now, text) = (self.moment.now_ns, &*value.to_string_lossy());
         Ok(Some(match name {
-            "type" => kinds(text).map(Test::Kind),
+            "type" => kinds(text).map(FindTest::Kind),
             "size" => size(text),
             "links" => count(NumberField::Links, text),
             "inum" => count(NumberField::Inode, text),
@@ -267,19 +271,19 @@ impl Parser<'_> {
             "amin" => minutes(TimeField::Access, text, now),
             "mmin" => minutes(TimeField::Bytes, text, now),
             "cmin" => minutes(TimeField::Change, text, now),
-            "perm" => rights::parse_perm(text).map(|(how, bits)| Test::Rights { how, bits }),
+            "perm" => rights::parse_perm(text).map(|(how, bits)| FindTest::Rights { how, bits }),
             "mindepth" => depth(text).map(|depth| self.limit(depth, 0)),
             "maxdepth" => depth(text).map(|depth| self.limit(0, depth.min(u32::MAX - 1) + 1)),
             _ => return Ok(None),
         }))
     }
 
-    fn limit(&mut self, min: u32, max: u32) -> Test {
+    fn limit(&mut self, min: u32, max: u32) -> FindTest {
         match max {
             0 => self.min_depth = min,
             max => self.max_depth = max - 1,
         }
-        Test::Always(true)
+        FindTest::Always(true)
     }
 }
 
@@ -294,7 +298,7 @@ fn joined(mut all: Vec<Joined>, how: fn(Vec<Joined>) -> Joined) -> Joined {
     }
 }
 
-fn pattern(name: &str, value: &OsStr) -> Option<Test> {
+fn pattern(name: &str, value: &OsStr) -> Option<FindTest> {
     let (of, folds) = match name {
         "name" => (PatternOf::Name, false),
         "iname" => (PatternOf::Name, true),
@@ -304,7 +308,7 @@ fn pattern(name: &str, value: &OsStr) -> Option<Test> {
         "ilname" => (PatternOf::Target, true),
         _ => return None,
     };
-    Some(Test::Pattern { of, folds, pattern: value.as_bytes().to_vec() })
+    Some(FindTest::Pattern { of, folds, pattern: value.as_bytes().to_vec() })
 }
 
 fn takes_value(name: &str) -> bool {
@@ -315,8 +319,8 @@ fn takes_value(name: &str) -> bool {
     NAMES.contains(&name) || pattern(name, OsStr::new("")).is_some() || newer(name).is_some()
 }
 
-fn owned_by(field: NumberField, id: u32) -> Test {
-    Test::Number { field, how: Comparison::Equal, unit: 1, number: id.into() }
+fn owned_by(field: NumberField, id: u32) -> FindTest {
+    FindTest::Number { field, how: NumberComparison::Equal, unit: 1, number: id.into() }
 }
 
 fn depth(text: &str) -> Option<u32> {

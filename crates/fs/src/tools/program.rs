@@ -26,7 +26,7 @@ pub(super) enum TimeField {
 
 /// How a number compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Comparison {
+pub(super) enum NumberComparison {
     Less,
     Equal,
     More,
@@ -50,7 +50,7 @@ pub(super) enum PatternOf {
 
 /// A test, or something to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Test {
+pub(super) enum FindTest {
     Always(bool),
     Pattern {
         of: PatternOf,
@@ -60,7 +60,7 @@ pub(super) enum Test {
     Kind(KindBits),
     Number {
         field: NumberField,
-        how: Comparison,
+        how: NumberComparison,
         unit: u64,
         number: u64,
     },
@@ -84,14 +84,14 @@ pub(super) enum Test {
 /// How tests are joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Joined {
-    One(Test),
-    Not(Box<Joined>),
+    One(FindTest),
+    Not(Box<Self>),
     /// Those behind count only if all before say yes.
-    All(Vec<Joined>),
+    All(Vec<Self>),
     /// ... if all before say no.
-    Any(Vec<Joined>),
+    Any(Vec<Self>),
     /// The last one counts.
-    Each(Vec<Joined>),
+    Each(Vec<Self>),
 }
 
 const END: u8 = 0;
@@ -148,42 +148,42 @@ fn put_chain(all: &[Joined], jump: u8, characters: Characters, out: &mut Vec<u8>
     Some(())
 }
 
-fn put_test(test: &Test, characters: Characters, out: &mut Vec<u8>) -> Option<()> {
+fn put_test(test: &FindTest, characters: Characters, out: &mut Vec<u8>) -> Option<()> {
     match test {
-        Test::Always(yes) => out.push(if *yes { 1 } else { 2 }),
-        Test::Pattern { of, folds, pattern } => {
+        FindTest::Always(yes) => out.push(if *yes { 1 } else { 2 }),
+        FindTest::Pattern { of, folds, pattern } => {
             let op = [6, 7, 8][*of as usize];
             let utf8 = if characters == Characters::Utf8 { UTF8 } else { 0 };
             let len = u16::try_from(pattern.len()).ok()?.to_le_bytes();
             out.extend([op, if *folds { FOLD } else { 0 } | utf8, len[0], len[1]]);
             out.extend_from_slice(pattern);
         }
-        Test::Kind(bits) => {
+        FindTest::Kind(bits) => {
             out.push(9);
             out.extend(bits.to_le_bytes());
         }
-        Test::Number { field, how, unit, number } => {
+        FindTest::Number { field, how, unit, number } => {
             out.extend([10, *field as u8, *how as u8]);
             out.extend(unit.to_le_bytes());
             out.extend(number.to_le_bytes());
         }
-        Test::Time { field, from, to } => {
+        FindTest::Time { field, from, to } => {
             out.extend([11, *field as u8]);
             out.extend(from.to_le_bytes());
             out.extend(to.to_le_bytes());
         }
-        Test::Rights { how, bits } => {
+        FindTest::Rights { how, bits } => {
             out.extend([12, *how as u8]);
             out.extend(bits.to_le_bytes());
         }
-        Test::Empty => out.push(13),
-        Test::May(rights) => {
+        FindTest::Empty => out.push(13),
+        FindTest::May(rights) => {
             out.push(14);
             out.extend(rights.to_le_bytes());
         }
-        Test::Action(action) => out.extend([15, *action]),
-        Test::Prune => out.push(16),
-        Test::Quit => out.push(17),
+        FindTest::Action(action) => out.extend([15, *action]),
+        FindTest::Prune => out.push(16),
+        FindTest::Quit => out.push(17),
     }
     Some(())
 }
@@ -194,13 +194,13 @@ mod tests {
 
     #[test]
     fn chains_jump_to_their_ends() {
-        let one = |yes| Joined::One(Test::Always(yes));
-        let all = Joined::All(vec![one(true), one(false), Joined::One(Test::Action(0))]);
+        let one = |yes| Joined::One(FindTest::Always(yes));
+        let all = Joined::All(vec![one(true), one(false), Joined::One(FindTest::Action(0))]);
         let program = program_of(&all, Characters::Bytes).expect("short");
         assert_eq!(program, [1, 4, 6, 0, 2, 4, 2, 0, 15, 0, 0]);
         let any = Joined::Any(vec![one(true), Joined::Not(Box::new(one(true)))]);
         assert_eq!(program_of(&any, Characters::Utf8), Some(vec![1, 5, 2, 0, 1, 3, 0]));
-        let long = Joined::One(Test::Pattern {
+        let long = Joined::One(FindTest::Pattern {
             of: PatternOf::Name,
             folds: false,
             pattern: vec![b'x'; FIND_PROGRAM_MAX],

@@ -2,7 +2,7 @@
 
 use super::expression::{FindAction, FindExpression};
 use super::find::{FindTeller, find};
-use super::program::{Characters, Joined, Test, program_of};
+use super::program::{Characters, FindTest, Joined, program_of};
 use super::resolve::ResolvedPath;
 use super::{ToldError, ToldFailure, ToolError};
 use crate::client::{FsCaller, FsClient, FsError, RemovedName};
@@ -59,7 +59,7 @@ pub fn remove_tree(
     (root, shown): (&ResolvedPath, &[u8]),
     failed: &mut dyn FnMut(ToldError<'_>),
 ) -> Result<(), ToolError> {
-    let everything = Joined::One(Test::Action(0));
+    let everything = Joined::One(FindTest::Action(0));
     let expression = FindExpression {
         paths: Vec::new(),
         program: program_of(&everything, Characters::Bytes).unwrap_or_default(),

@@ -55,7 +55,7 @@ impl<'a> Resolving<'a> {
     }
 
     fn last(&self) -> Result<FsAnswer, FsError> {
-        self.above.last().map(|(found, _)| *found).ok_or(FsError::of(libc::EINVAL))
+        self.above.last().map(|(found, _)| *found).ok_or_else(|| FsError::of(libc::EINVAL))
     }
 
     fn end(mut self) -> Result<ResolvedPath, FsError> {
@@ -75,7 +75,7 @@ impl<'a> Resolving<'a> {
                 self.step(found.inode)?;
             }
         }
-        let (found, name) = self.above.pop().ok_or(FsError::of(libc::EINVAL))?;
+        let (found, name) = self.above.pop().ok_or_else(|| FsError::of(libc::EINVAL))?;
         if self.ends_in_slash && found.record.mode & libc::S_IFMT != libc::S_IFDIR {
             return Err(FsError::of(libc::ENOTDIR));
         }

@@ -1,7 +1,7 @@
 //! du and count: sums of a tree, and of the directories in it.
 
 use super::expression::FindExpression;
-use super::program::{Characters, Joined, Test, program_of};
+use super::program::{Characters, FindTest, Joined, program_of};
 use super::resolve::ResolvedPath;
 use super::trail::PathTrail;
 use super::{ToldError, ToldFailure, ToolError};
@@ -51,7 +51,7 @@ pub fn usage(
     (depth, seen): (u32, Option<&mut UsageSeen>),
     teller: UsageTeller<'_>,
 ) -> Result<FindSums, ToolError> {
-    let everything = Joined::One(Test::Action(0));
+    let everything = Joined::One(FindTest::Action(0));
     let apart = if seen.is_some() { FIND_APART } else { 0 };
     let args = FindArgs {
         flags: FIND_SUMS | apart,

@@ -24,7 +24,7 @@ pub(crate) enum FsCommand {
     Count(trees::CountArgs),
     Du(trees::DuArgs),
     Rm(trees::RmArgs),
-    Stats(stats::StatsArgs),
+    Stats(stats::FsStatsArgs),
     Exec(FsExecArgs),
 }
 

@@ -13,7 +13,7 @@ use std::io::Write;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   outboard fs stats n01")]
-pub(crate) struct StatsArgs {
+pub(crate) struct FsStatsArgs {
     /// HOST, HOST:PORT, or a path in a mount.
     place: OsString,
     /// As JSON.
@@ -21,7 +21,7 @@ pub(crate) struct StatsArgs {
     json: bool,
 }
 
-pub(crate) fn stats(args: &StatsArgs) -> Outcome {
+pub(crate) fn stats(args: &FsStatsArgs) -> Outcome {
     let host = match FsPlace::of(&args.place) {
         Ok(place) => place.host,
         // A word without a path is a host.
