@@ -169,11 +169,18 @@ fn a_peer_that_breaks_the_rules_loses_its_session_and_nobody_else_anything() {
     let cases: &[BrokenRule] = &[
         (|peer| peer.hub.send(peer.id, b"hello").expect("sent"), "version 104"),
         (|peer| peer.hub.send(peer.id, b"").expect("sent"), "0 bytes"),
-        (|peer| peer.hub.send(peer.id, &[1, 0xff, 0xff, 0xff]).expect("sent"), "no message"),
+        (
+            |peer| {
+                let version = PROTOCOL.encode(&())[0];
+                peer.hub.send(peer.id, &[version, 0xff, 0xff, 0xff]).expect("sent");
+            },
+            "no message",
+        ),
         (|peer| peer.hub.send_immediate(peer.id, 7).expect("sent"), "immediate data"),
         (|peer| peer.hub.send(peer.id, &vec![1; 70_000]).expect("sent"), ""),
         (|peer| peer.say(&execute("get", 0, ResultPlace::Inline)), "not said who it is"),
         (|peer| peer.say(&ActiveRequest::Stats { number: 1 }), "not said who it is"),
+        (|peer| peer.say(&ActiveRequest::Note { bytes: b"listen" }), "no region here listens"),
         (
             |peer| {
                 for number in 0..2 {

@@ -160,6 +160,14 @@ pub const SUITES: &[Suite] = &[
         run: shipped_modules,
     },
     Suite {
+        name: "fs",
+        about: "outboard fs: programs, bytes, locks and names through mounts; a full store",
+        needs: &[Need::Packages(&["fuse3", "git", "rsync", "sqlite3"])],
+        minutes: 20,
+        builds: None,
+        run: file_system,
+    },
+    Suite {
         name: "active-c",
         about: "liboutboard_active.so.1: symbols, header, and C programs against a node that ends",
         needs: &[Need::Packages(&["gcc", "g++", "clang", "libc6-dev", "pkg-config"])],
@@ -257,6 +265,14 @@ fn active_c(settings: &Settings) -> Result<Count> {
     let mut count = Count::one(findings.is_empty());
     count += integration(settings, "header")?;
     count += integration(settings, "active_c")?;
+    Ok(count)
+}
+
+/// Mounts of the crate's own tests, then the program as users type it.
+fn file_system(settings: &Settings) -> Result<Count> {
+    let mut count = integration(settings, "mount_meta")?;
+    count += integration(settings, "locks")?;
+    count += cargo_test(settings, &["--package=outboard", "--test=fs"])?;
     Ok(count)
 }
 
