@@ -117,7 +117,7 @@ static bool is_of(char which, uint32_t c)
 enum part { PART_NO, PART_YES, PART_NONE };
 
 /* `[:name:]`, behind its first two bytes. PART_NONE: there is no such class. */
-static enum part class_at(const struct pattern *pattern, struct text *text, uint32_t c)
+static enum part class_at(struct text *text, uint32_t c)
 {
     const unsigned char *name = text->at;
     while (text->end - text->at >= 2 && !(text->at[0] == ':' && text->at[1] == ']'))
@@ -130,9 +130,7 @@ static enum part class_at(const struct pattern *pattern, struct text *text, uint
         const struct class *class = &CLASSES[index];
         if (len > 6 || class->name[len] != 0 || memcmp(class->name, name, (size_t)len) != 0)
             continue;
-        bool is_case = class->which == 'U' || class->which == 'l';
-        char which = is_case && pattern->folds ? 'a' : class->which;
-        return is_of(which, c) ? PART_YES : PART_NO;
+        return is_of(class->which, c) ? PART_YES : PART_NO;
     }
     return PART_NONE;
 }
@@ -195,7 +193,7 @@ static enum part bracket_at(const struct pattern *pattern, struct text *text, ui
         }
         if (text->end - text->at >= 2 && text->at[0] == '[' && text->at[1] == ':') {
             text->at += 2;
-            part = class_at(pattern, text, c);
+            part = class_at(text, c);
         } else {
             part = range_at(pattern, text, c);
         }
