@@ -436,6 +436,6 @@ mod tests {
     fn what_is_deleted_is_looked_at_after_what_is_in_it() {
         let found = parse("-prune -o -delete").expect("right");
         assert!(found.is_depth_first);
-        assert_eq!(found.program, parse("-depth -true -o -delete").expect("right").program);
+        assert_eq!(found.program, parse("-true -o -delete").expect("right").program);
     }
 }
