@@ -1,6 +1,7 @@
 //! `outboard fs` by the commands that users type: a file system that is served, mounted, used by
 //! programs as they are, killed at every point, and found again.
 
+#[expect(dead_code, reason = "other tests use the rest")]
 mod home;
 
 use home::{Home, Node};
@@ -18,6 +19,21 @@ use std::time::{Duration, Instant};
 /// Longer than any step takes on a busy machine.
 const SOON: Duration = Duration::from_secs(120);
 
+/// A server that waits to be started.
+struct ReadyServer(Child);
+
+impl ReadyServer {
+    fn start(self) -> Served {
+        let Self(mut child) = self;
+        child.stdin.take().expect("piped").write_all(b"go\n").expect("told");
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().expect("piped"));
+        out.read_line(&mut line).expect("a line");
+        let address = line.split(' ').nth(4).unwrap_or_else(|| panic!("{line}")).to_owned();
+        Served { node: Node(child), address }
+    }
+}
+
 /// A server of a file system, and where it is. Dropped, it must end in order.
 struct Served {
     node: Node,
@@ -30,16 +46,26 @@ impl Served {
     }
 
     fn at(home: &Home, listen: &str, more: &[&str]) -> Self {
-        let words = ["fs", "serve", "--store", "store", "--no-root-squash", "--listen", listen];
-        let words = [&words, more].concat();
-        let mut child = home.command(&words).stdout(Stdio::piped()).spawn().expect("it starts");
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().expect("piped"));
-        out.read_line(&mut line).expect("a line");
-        let address = line.split(' ').nth(4).unwrap_or_else(|| panic!("{line}")).to_owned();
-        Self { node: Node(child), address }
+        Self::ready(home, listen, more).start()
     }
 
+    /// A server that will be started. Files of a mount that are open in a process have to be closed
+    /// in what it starts, and wait for the server: a server is no such process' child.
+    fn ready(home: &Home, listen: &str, more: &[&str]) -> ReadyServer {
+        let words = ["fs", "serve", "--store", "store", "--no-root-squash", "--listen", listen];
+        let outboard = home.command(&[&words, more].concat());
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "read go && exec \"$0\" \"$@\""]).arg(outboard.get_program());
+        shell.args(outboard.get_args()).current_dir(&home.0);
+        for (name, value) in outboard.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        let shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        ReadyServer(shell.expect("a shell"))
+    }
     /// The processes of its services.
     fn services(&self) -> Vec<u32> {
         let pid = self.node.0.id();
@@ -55,13 +81,12 @@ impl Served {
     }
 
     /// Kills all of its processes, the supervisor first: nobody keeps its memory.
-    fn kill_all(self) -> String {
+    fn kill_all(self) {
         let services = self.services();
         let mut node = ManuallyDrop::new(self.node);
         kill(node.0.id());
         services.into_iter().for_each(kill);
         let _killed = node.0.wait().expect("it ends");
-        self.address
     }
 }
 
@@ -186,6 +211,48 @@ fn bytes_are_where_they_were_put() {
     mounted.run("echo kept > o; exec 3< o; rm o; cat <&3 | grep -qx kept; test ! -e o");
 }
 
+/// What the server finds and adds up is what GNU's programs find through the mount.
+#[test]
+fn tools_at_the_server_agree_with_gnu_s() {
+    let home = Home::new("fs-tools");
+    let served = Served::start(&home, &["--size", "256MiB"]);
+    let mounted = Mounted::of(&home, &served, "mnt", "");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+    mounted.run(&format!("cp -a {source} tree; ln -s tree/main.rs l; ln tree/main.rs tree/again"));
+    mounted.run("mkdir -p tree/e/m/p; chmod 750 tree/e; touch -d '3 days ago' tree/main.rs");
+    for expression in [
+        "",
+        "-name '*.rs' -size +8k",
+        "-iname '[M-N]*' -o -type d -empty",
+        "-type l -o -links +1",
+        "-mindepth 2 -maxdepth 3 ! -name 'm*'",
+        "-mtime +1 -print0",
+        "( -perm 750 -o -newer tree/main.rs ) -type d",
+        "-path '*/fs/*' -prune -o -type f -print",
+    ] {
+        let words: Vec<&str> = expression.split(' ').filter(|word| !word.is_empty()).collect();
+        let plain: Vec<String> = words.iter().map(|word| word.replace('\'', "")).collect();
+        let plain: Vec<&str> = plain.iter().map(String::as_str).collect();
+        let ours = [&["fs", "find", "."], &plain[..]].concat();
+        let ours = home.command(&ours).current_dir(&mounted.directory).output().expect("it runs");
+        let mut gnu = Command::new("find");
+        let gnu = gnu.arg(".").args(&plain).current_dir(&mounted.directory).output();
+        let gnu = gnu.expect("GNU find");
+        let (ours, gnu) = (String::from_utf8_lossy(&ours.stdout), &gnu.stdout);
+        assert_eq!(ours, String::from_utf8_lossy(gnu), "find . {expression}");
+    }
+    let path = mounted.directory.to_str().expect("text");
+    let ours = home.told(&["fs", "du", "-s", path]);
+    assert_eq!(ours.split('\t').next(), mounted.run("du -s .").split('\t').next());
+    let before = mounted.run("find . | wc -l");
+    assert!(before.trim().parse::<u32>().expect("a number") > 50);
+    home.told(&["fs", "rm", "-r", &format!("{path}/tree")]);
+    assert_eq!(mounted.run("find . | sort"), ".\n./l\n");
+    assert!(home.told(&["fs", "count", path]).starts_with("0 files, 1 directories, 1 symbolic"));
+    let why = home.complaint(&["fs", "rm", &format!("{path}/nothing")]);
+    assert!(why.contains("No such file"), "{why}");
+}
+
 /// What was synced is there whatever is killed; what was closed is there if the service is killed.
 #[test]
 fn kills_lose_nothing_that_was_promised() {
@@ -199,17 +266,18 @@ fn kills_lose_nothing_that_was_promised() {
         fs::create_dir(&directory).expect("made");
         File::open(&directory).and_then(|file| file.sync_all()).expect("synced");
         let kills_all = round % 2 == 1;
+        let next = kills_all.then(|| Served::ready(&home, &served.address, &[]));
         let (promised, next) = thread::scope(|scope| {
             let writer = scope.spawn(|| write_until(&directory, &is_over, &kept));
             let over = Over(&is_over);
             wait_for(&kept, 3);
             thread::sleep(Duration::from_millis(23 * round));
-            let next = match kills_all {
-                true => {
-                    let address = served.kill_all();
-                    Served::at(&home, &address, &[])
+            let next = match next {
+                Some(next) => {
+                    served.kill_all();
+                    next.start()
                 }
-                false => {
+                None => {
                     served.kill_service();
                     served
                 }
