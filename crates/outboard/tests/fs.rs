@@ -288,10 +288,10 @@ fn kills_lose_nothing_that_was_promised() {
             (writer.join().expect("it ends"), next)
         });
         served = next;
-        for at in 0..promised.len() {
+        for (at, is_promised) in promised.into_iter().enumerate() {
             let path = directory.join(at.to_string());
             let found = fs::read_to_string(&path).unwrap_or_else(|why| format!("{why}"));
-            if promised[at] || !kills_all {
+            if is_promised || !kills_all {
                 assert_eq!(found, content(at), "round {round}, file {at}");
             }
         }
@@ -341,7 +341,7 @@ fn wait_for(kept: &AtomicUsize, count: usize) {
 fn write(directory: &Path, at: usize) -> std::io::Result<bool> {
     let mut file = File::create(directory.join(at.to_string()))?;
     file.write_all(content(at).as_bytes())?;
-    let is_synced = at % 3 == 0;
+    let is_synced = at.is_multiple_of(3);
     if is_synced {
         file.sync_all()?;
     }

@@ -203,7 +203,7 @@ pub const SUITES: &[Suite] = &[
         name: "fuzz",
         about: "every fuzz target for a while",
         needs: &[Need::Nightly, Need::CargoTool("fuzz")],
-        minutes: 20,
+        minutes: 30,
         builds: Some(Build::Fuzz),
         run: fuzz,
     },
