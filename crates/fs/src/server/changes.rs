@@ -10,7 +10,8 @@ use super::plan::{ChangeNeeds, ChangePlan, Known, needs, plan};
 use super::reads::Found;
 use crate::protocol::{
     APPEND, BLOCK_LEN, FsChangeArgs, FsExtent, FsInodeArgs, FsLayout, FsMapArgs, FsReadArgs,
-    FsSource, FsWho, GROW, KEEP_TIMES, MEMORY_GONE, PUNCH, RESIZE, SYNC, failure_of_errno,
+    FsSource, FsWho, GROW, KEEP_TIMES, MEMORY_GONE, PUNCH, RESIZE, SIZE_MAX, SYNC,
+    failure_of_errno,
 };
 use outboard_active::Outcome;
 use outboard_active::service::BackendCaller;
@@ -29,6 +30,10 @@ impl FsBackend {
         let Some((change, source)) = parsed else {
             return self.fail(token, libc::EINVAL, "these are no arguments of a change");
         };
+        // Numbers beyond this must not be reckoned with.
+        if change.offset.max(change.size) > SIZE_MAX {
+            return self.fail(token, libc::EFBIG, "a file has at most 8 TiB");
+        }
         let (bytes, from) = match source {
             FsSource::Here(bytes) => (bytes.to_vec(), None),
             FsSource::Memory(memory) => (Vec::new(), Some(memory)),
@@ -181,10 +186,10 @@ impl FsBackend {
 
     /// A thread has read or written.
     pub(super) fn io_done(&mut self, done: IoDone) {
-        let IoDone { token, bytes, result } = done;
+        let IoDone { token, len, bytes, result } = done;
         let Some(call) = self.calls.get_mut(&token) else { return };
         let FsWork::Write(work) = &mut call.work else {
-            return self.bytes_read(token, bytes, result);
+            return self.bytes_read(token, (len, bytes), result);
         };
         let stage = std::mem::replace(&mut work.stage, WriteStage::Mapping(Vec::new()));
         work.bytes = bytes;

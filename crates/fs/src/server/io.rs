@@ -16,6 +16,8 @@ const THREADS: usize = 16;
 pub(super) struct IoDone {
     /// For which request.
     pub(super) token: u64,
+    /// Bytes that it was given, also where they are lost.
+    pub(super) len: usize,
     /// The request's bytes, or what was read.
     pub(super) bytes: Vec<u8>,
     pub(super) result: io::Result<()>,
@@ -73,18 +75,19 @@ impl IoThreads {
         mut bytes: Vec<u8>,
         work: impl FnOnce(&DataFile, &mut Vec<u8>) -> io::Result<()> + Send + 'static,
     ) {
+        let len = bytes.len();
         let (store, sender, waker) =
             (Arc::clone(&self.store), self.sender.clone(), self.waker.clone());
         let job = move || {
             let result = work(&store, &mut bytes);
             // Without a loop nobody asks.
-            let _sent = sender.send(IoDone { token, bytes, result });
+            let _sent = sender.send(IoDone { token, len, bytes, result });
             waker.wake();
         };
         if !self.workers.run(job) {
             let result = Err(io::Error::other("too much waits for the disk"));
             // This end of the channel is here.
-            let _sent = self.sender.send(IoDone { token, bytes: Vec::new(), result });
+            let _sent = self.sender.send(IoDone { token, len, bytes: Vec::new(), result });
             self.waker.wake();
         }
     }

@@ -84,8 +84,13 @@ impl FsBackend {
 
     /// A thread has read them. They are right if nothing was committed meanwhile; else the record
     /// is asked for.
-    pub(super) fn bytes_read(&mut self, token: u64, bytes: Vec<u8>, result: std::io::Result<()>) {
-        self.under_way -= bytes.len();
+    pub(super) fn bytes_read(
+        &mut self,
+        token: u64,
+        (len, bytes): (usize, Vec<u8>),
+        result: std::io::Result<()>,
+    ) {
+        self.under_way -= len;
         if let Err(error) = result {
             return self.fail(token, libc::EIO, &format!("the store cannot be read: {error}"));
         }
