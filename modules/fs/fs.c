@@ -127,7 +127,7 @@ OB_ENTRY(make)
     names_changed(&dir, &names);
     put(&tree, &dir);
     put(&tree, &node);
-    return answer(&node);
+    return answer_both(&node, &dir);
 }
 
 /* Removes a name; `is_dir` says what it must stand for. */
@@ -155,7 +155,7 @@ static int64_t remove_name(bool is_dir)
     unname(&tree, &dir, &node, args->flags);
     names_changed(&dir, &names);
     put(&tree, &dir);
-    return answer(&node);
+    return answer_both(&node, &dir);
 }
 
 OB_ENTRY(unlink) { return remove_name(false); }
@@ -182,7 +182,7 @@ OB_ENTRY(link)
     names_changed(&dir, &names);
     put(&tree, &dir);
     put(&tree, &node);
-    return answer(&node);
+    return answer_both(&node, &dir);
 }
 
 #include "fs/moves.h"

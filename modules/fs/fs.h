@@ -126,7 +126,8 @@ struct fs_inode_args {
     struct fs_inode inode;
 };
 /* find, read-only; the name follows: result struct fs_answer. unlink, rmdir; the name follows:
- * result struct fs_answer, as it is then; its mode is 0 if it is gone. */
+ * result struct fs_answer[2]: what it stood for, as it is then (its mode is 0 if it is gone), and
+ * the directory. */
 struct fs_name_args {
     struct fs_who who;
     struct fs_inode dir;
@@ -146,14 +147,16 @@ struct fs_walked {
     uint32_t count, error;
 };
 /* make: a file, directory, symbolic link, fifo, socket or device, as `mode` says; the name follows,
- * and behind it, `target_len` bytes, a symbolic link's target. Result struct fs_answer. */
+ * and behind it, `target_len` bytes, a symbolic link's target. Result struct fs_answer[2]: it,
+ * and the directory. */
 struct fs_make_args {
     struct fs_who who;
     struct fs_inode dir;
     uint32_t mode, target_len;
     uint64_t rdev;
 };
-/* link: one more name, which follows, for an inode. Result struct fs_answer. */
+/* link: one more name, which follows, for an inode. Result struct fs_answer[2]: it, and the
+ * directory. */
 struct fs_link_args {
     struct fs_who who;
     struct fs_inode dir, inode;

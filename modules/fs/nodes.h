@@ -375,3 +375,10 @@ static void unname(const struct tree *tree, struct fs_answer *parent, struct fs_
 }
 
 static int64_t answer(const struct fs_answer *node) { return ob_result(node, sizeof *node); }
+
+/* An inode, and the directory that has, or had, its name. */
+static int64_t answer_both(const struct fs_answer *node, const struct fs_answer *dir)
+{
+    struct fs_answer both[2] = {*node, *dir};
+    return ob_result(both, sizeof both);
+}

@@ -134,7 +134,7 @@ fn many_threads_share_a_client() {
                     let name = format!("{thread}-{at}");
                     let made = client.make(&caller, root, name.as_bytes(), &new).expect("made");
                     let found = client.find(&caller, root, name.as_bytes()).expect("found");
-                    assert_eq!(found.inode, made.inode);
+                    assert_eq!(found.inode, made.made.inode);
                     if at % 2 == 0 {
                         client.unlink(&caller, root, name.as_bytes()).expect("removed");
                     }

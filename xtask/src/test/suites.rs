@@ -272,6 +272,7 @@ fn active_c(settings: &Settings) -> Result<Count> {
 fn file_system(settings: &Settings) -> Result<Count> {
     let mut count = integration(settings, "mount_meta")?;
     count += integration(settings, "locks")?;
+    count += integration(settings, "coherence")?;
     count += cargo_test(settings, &["--package=outboard", "--test=fs"])?;
     Ok(count)
 }

@@ -67,6 +67,12 @@ impl PeerId {
     pub fn number(self) -> u32 {
         self.0
     }
+
+    /// The peer that has, or had, or will have a number.
+    #[must_use]
+    pub fn from_number(number: u32) -> Self {
+        Self(number)
+    }
 }
 
 /// Something for each of many peers. Their numbers are this side's own: no peer can choose ones

@@ -44,6 +44,15 @@ pub struct NewTimes {
     pub mtime: Option<NewTime>,
 }
 
+/// A name of a directory has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChangedName {
+    /// What it stands for, or stood for.
+    pub made: FsAnswer,
+    /// The directory.
+    pub dir: FsAnswer,
+}
+
 /// A name of a directory, with what it stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedName {
@@ -67,7 +76,7 @@ impl FsClient {
     /// # Errors
     /// [`FsError`].
     pub fn find(&self, caller: &FsCaller, dir: FsInode, name: &[u8]) -> Result<FsAnswer, FsError> {
-        self.on_name(caller, "find", dir, name)
+        self.ask_answer(caller, "find", &name_args(caller, dir, name))
     }
 
     /// Makes an inode with a name.
@@ -80,11 +89,11 @@ impl FsClient {
         dir: FsInode,
         name: &[u8],
         new: &NewInode<'_>,
-    ) -> Result<FsAnswer, FsError> {
+    ) -> Result<ChangedName, FsError> {
         let NewInode { mode, rdev, target } = *new;
         let target_len = u32::try_from(target.len()).map_err(|_| FsError::of(libc::E2BIG))?;
         let args = FsMakeArgs { who: caller.who, dir, mode, target_len, rdev };
-        self.ask_answer(caller, "make", &[&args.bytes(), name, target].concat())
+        self.change_name(caller, "make", &[&args.bytes(), name, target].concat())
     }
 
     /// Removes a name that stands for no directory; what it stood for, as it is then.
@@ -96,27 +105,31 @@ impl FsClient {
         caller: &FsCaller,
         dir: FsInode,
         name: &[u8],
-    ) -> Result<FsAnswer, FsError> {
-        self.on_name(caller, "unlink", dir, name)
+    ) -> Result<ChangedName, FsError> {
+        self.change_name(caller, "unlink", &name_args(caller, dir, name))
     }
 
     /// Removes an empty directory.
     ///
     /// # Errors
     /// [`FsError`].
-    pub fn rmdir(&self, caller: &FsCaller, dir: FsInode, name: &[u8]) -> Result<FsAnswer, FsError> {
-        self.on_name(caller, "rmdir", dir, name)
+    pub fn rmdir(
+        &self,
+        caller: &FsCaller,
+        dir: FsInode,
+        name: &[u8],
+    ) -> Result<ChangedName, FsError> {
+        self.change_name(caller, "rmdir", &name_args(caller, dir, name))
     }
 
-    fn on_name(
+    fn change_name(
         &self,
         caller: &FsCaller,
         entry: &'static str,
-        dir: FsInode,
-        name: &[u8],
-    ) -> Result<FsAnswer, FsError> {
-        let args = FsNameArgs { who: caller.who, dir, ..FsNameArgs::default() };
-        self.ask_answer(caller, entry, &[&args.bytes(), name].concat())
+        args: &[u8],
+    ) -> Result<ChangedName, FsError> {
+        let [made, dir] = whole(&self.ask(caller, entry, args)?, entry)?;
+        Ok(ChangedName { made, dir })
     }
 
     /// Gives an inode one more name.
@@ -129,9 +142,9 @@ impl FsClient {
         inode: FsInode,
         dir: FsInode,
         name: &[u8],
-    ) -> Result<FsAnswer, FsError> {
+    ) -> Result<ChangedName, FsError> {
         let args = FsLinkArgs { who: caller.who, dir, inode };
-        self.ask_answer(caller, "link", &[&args.bytes(), name].concat())
+        self.change_name(caller, "link", &[&args.bytes(), name].concat())
     }
 
     /// Has an inode another name; what that stood for before, all zero for nothing.
@@ -338,4 +351,9 @@ impl FsClient {
     pub fn can_be_name(name: &[u8]) -> bool {
         is_name(name)
     }
+}
+
+fn name_args(caller: &FsCaller, dir: FsInode, name: &[u8]) -> Vec<u8> {
+    let args = FsNameArgs { who: caller.who, dir, ..FsNameArgs::default() };
+    [&args.bytes(), name].concat()
 }

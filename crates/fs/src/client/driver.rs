@@ -112,6 +112,8 @@ pub(super) struct DrivenClient {
     opened: HashSet<(u64, u64)>,
     /// The connection that was told.
     told: u64,
+    /// Whether the service is told that leases are kept here.
+    keeps: bool,
 }
 
 /// See this file's first lines.
@@ -150,6 +152,7 @@ impl CallDriver {
             on_connection,
             opened,
             told,
+            keeps: false,
         };
         Ok(Self { driven: Mutex::new(driven), readable })
     }
@@ -178,7 +181,7 @@ impl CallDriver {
                         let waiting = WaitingCall { buffer, ..WaitingCall::default() };
                         driven.waiting.insert(ticket, waiting);
                         driven.begun += 1;
-                        driven.take_all(DrainHow::Poll)?;
+                        driven.take_beside()?;
                         return Ok(ticket);
                     }
                 }
@@ -250,11 +253,12 @@ impl CallDriver {
             FsNote::Closed { inode } => {
                 driven.opened.remove(&(inode.number, inode.generation));
             }
+            FsNote::Keeps => driven.keeps = true,
             FsNote::InvalidatedAck { .. } => {}
         }
         // Where it cannot be sent the connection is lost, which the next call says.
         let _sent = driven.client.note(&note.encode());
-        let _taken = driven.take_all(DrainHow::Poll);
+        let _taken = driven.take_beside();
     }
 
     /// Nobody asks for a call's outcome any more.
@@ -266,14 +270,16 @@ impl CallDriver {
     /// last.
     pub(super) fn idle(&self, begun: u64) -> u64 {
         let (is_busy, now) = {
-            let driven = self.lock();
+            let mut driven = self.lock();
+            // The next call says an error to its caller.
+            let _taken = driven.take_beside();
             (driven.is_led || driven.begun != begun, driven.begun)
         };
         match is_busy {
             true => thread::sleep(BUSY_SLICE),
             false => self.sleep(IDLE_SLICE),
         }
-        if !is_busy && let Err(error) = self.lock().take_all(DrainHow::Arm) {
+        if !is_busy && let Err(error) = self.lock().take_beside() {
             // The next call says it to its caller.
             tracing::debug!(%error, "the connection of a mount");
         }
@@ -369,11 +375,20 @@ impl DrivenClient {
         Ok(())
     }
 
+    /// As [`Self::take_all`], by somebody who does not wait: who does, and leads, must be woken by
+    /// the descriptor as before; where nobody does, the idle thread must be.
+    fn take_beside(&mut self) -> Result<(), FsError> {
+        self.take_all(if self.is_led { DrainHow::Poll } else { DrainHow::Arm })
+    }
+
     /// A new connection is told what is open here.
     fn tell_again(&mut self) -> Result<(), FsError> {
         self.told = self.client.connections();
         if let Some(tell) = &self.on_connection {
             tell();
+        }
+        if self.keeps {
+            self.client.note(&FsNote::Keeps.encode())?;
         }
         for (number, generation) in &self.opened {
             let inode = FsInode { number: *number, generation: *generation };

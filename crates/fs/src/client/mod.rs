@@ -18,7 +18,7 @@ mod locks;
 mod transfer;
 mod walk;
 
-pub use calls::{ListedName, NewInode, NewTime, NewTimes};
+pub use calls::{ChangedName, ListedName, NewInode, NewTime, NewTimes};
 pub use error::FsError;
 pub use locks::{FsLock, LockHow, LockState};
 pub use transfer::{ChangeWhat, FileRead, PendingChange, PendingRead, SyncWhen};
@@ -217,6 +217,12 @@ impl FsClient {
     /// this client.
     pub fn on_connection(&self, tell: Box<dyn Fn() + Send>) {
         self.driver.on_connection(tell);
+    }
+
+    /// Whether the service listens to what this client tells it.
+    #[must_use]
+    pub fn tells_opens(&self) -> bool {
+        self.tells_opens
     }
 
     /// Tells the service something.

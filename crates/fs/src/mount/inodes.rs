@@ -38,6 +38,8 @@ struct KnownInode {
     /// Look-ups that returned it, less those that the kernel has forgotten.
     told: u64,
     kept: Option<KeptBytes>,
+    /// The version of the record that the kernel was shown last; 0 for none.
+    version: u64,
     /// When it was last changed from here, by the map's clock.
     touched: u64,
     /// Of a directory that was looked up: the one above it, and how many moves there were then.
@@ -58,7 +60,7 @@ pub(super) struct InodeMap {
 
 impl KnownInode {
     fn new(inode: FsInode) -> Self {
-        Self { inode, told: 1, kept: None, touched: 0, above: None }
+        Self { inode, told: 1, kept: None, version: 0, touched: 0, above: None }
     }
 }
 
@@ -129,6 +131,13 @@ impl InodeMap {
         keeps
     }
 
+    /// The kernel is shown a record: whether it has perhaps another one of it.
+    pub(super) fn shows(&mut self, node: u64, record: &FsRecord) -> bool {
+        let Some(known) = self.by_node.get_mut(&node) else { return false };
+        let before = std::mem::replace(&mut known.version, record.version);
+        before != 0 && before != record.version
+    }
+
     /// Whether the kernel may have bytes of a file.
     pub(super) fn has_kept(&self, node: u64) -> bool {
         self.by_node.get(&node).is_some_and(|known| known.kept.is_some())
@@ -139,6 +148,7 @@ impl InodeMap {
         self.touch(inode);
         let node = self.node(inode);
         let Some(known) = node.and_then(|node| self.by_node.get_mut(&node)) else { return };
+        known.version = record.version;
         let next = known.kept.filter(|kept| kept.version.checked_add(1) == Some(record.version));
         known.kept = next.map(|_| KeptBytes::of(record));
     }

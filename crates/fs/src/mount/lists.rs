@@ -4,6 +4,7 @@
 //! used any longer than attributes are kept, and names that are removed here meanwhile are not
 //! shown: the kernel would believe them.
 
+use super::known::AskedAt;
 use crate::client::{FsCaller, FsClient, FsError, ListedName};
 use crate::protocol::FsInode;
 use std::collections::{HashSet, VecDeque};
@@ -19,6 +20,8 @@ struct ListPage {
     at: u64,
     names: VecDeque<ListedName>,
     listed: Instant,
+    /// When that was for what is known.
+    asked: Option<AskedAt>,
     /// When that was by the clock of the map of inodes.
     clock: u64,
 }
@@ -40,10 +43,20 @@ pub(super) struct ListOf<'a> {
     pub(super) keep: Duration,
     /// The clock of the map of inodes.
     pub(super) clock: &'a dyn Fn() -> u64,
+    /// What is known, and now.
+    pub(super) ask: &'a dyn Fn() -> AskedAt,
 }
 
-/// A name, the offset behind it, and when it was asked for by the clock of the map of inodes.
-pub(super) type ListedAt<'a> = (&'a ListedName, u64, u64);
+/// A name of a listing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ListedAt<'a> {
+    pub(super) name: &'a ListedName,
+    /// The offset behind it.
+    pub(super) next: u64,
+    /// When it was asked for, by the clock of the map of inodes, and for what is known.
+    pub(super) then: u64,
+    pub(super) asked: AskedAt,
+}
 
 impl OpenDirectory {
     pub(super) fn new(dir: FsInode) -> Self {
@@ -78,13 +91,16 @@ impl OpenDirectory {
             if page.names.is_empty() {
                 self.removed().clear();
                 (page.listed, page.clock) = (Instant::now(), (of.clock)());
+                page.asked = Some((of.ask)());
                 page.names = of.client.list(&of.caller, self.dir, page.at)?.into();
             }
             let Some(name) = page.names.front() else { return Ok(()) };
             let next = name.head.next.checked_add(DOTS).filter(|next| i64::try_from(*next).is_ok());
             let next = next.ok_or(FsError::Answer { entry: "list" })?;
             let is_gone = self.removed().contains(&name.name);
-            if !is_gone && take((name, next, page.clock))? == ListTaken::Full {
+            let asked = page.asked.unwrap_or_else(of.ask);
+            let listed = ListedAt { name, next, then: page.clock, asked };
+            if !is_gone && take(listed)? == ListTaken::Full {
                 return Ok(());
             }
             page.at = name.head.next;
@@ -95,7 +111,7 @@ impl OpenDirectory {
 
 impl ListPage {
     fn empty(at: u64) -> Self {
-        Self { at, names: VecDeque::new(), listed: Instant::now(), clock: 0 }
+        Self { at, names: VecDeque::new(), listed: Instant::now(), asked: None, clock: 0 }
     }
 }
 

@@ -73,6 +73,11 @@ impl MountLocks {
         }
     }
 
+    /// Tells the kernel things, once something is mounted.
+    pub(super) fn kernel(&self) -> Option<&Notifier> {
+        self.kernel.get()
+    }
+
     fn here(&self) -> MutexGuard<'_, LocksHere> {
         self.here.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -119,6 +124,7 @@ impl MountedTree {
             let weak = weak.clone();
             move || {
                 if let Some(tree) = weak.upgrade() {
+                    tree.known().forget_all();
                     tree.locks.tell(LockEvent::Connected);
                 }
             }

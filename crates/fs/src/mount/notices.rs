@@ -2,11 +2,10 @@
 //! that serves a request of a directory must not wait for the kernel to let go of that directory.
 
 use super::inodes::InodeMap;
+use super::known::KnownTree;
 use crate::client::FsClient;
 use crate::protocol::{FsInode, FsNote, FsNotice, StalePart};
 use fuser::{INodeNo, Notifier};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
@@ -23,13 +22,14 @@ struct Invalidation {
     number: u64,
     inode: FsInode,
     what: StalePart,
-    name: Option<Vec<u8>>,
+    /// Inodes that had names there.
+    named: Vec<FsInode>,
 }
 
 /// Has the client's notices handled until the client is gone.
 pub(super) fn handle_notices(
     client: &Arc<FsClient>,
-    inodes: Arc<Mutex<InodeMap>>,
+    (inodes, known): (Arc<Mutex<InodeMap>>, Arc<Mutex<KnownTree>>),
     kernel: Notifier,
     (tell, granted): (TellOpen, TellGranted),
 ) -> std::io::Result<()> {
@@ -37,12 +37,12 @@ pub(super) fn handle_notices(
     let sender = Mutex::new(sender);
     client.on_notice(Box::new(move |notice| match notice {
         FsNotice::Granted { wait } => granted(*wait),
-        FsNotice::Invalidate { number, inode, what, name } => {
+        FsNotice::Invalidate { number, inode, what } => {
             let (number, inode, what) = (*number, *inode, *what);
-            let name = name.as_ref().map(|name| name.to_vec());
+            let named = forget(&known, inode, what);
             let sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
             // Where nobody receives, nothing is mounted any more.
-            let _sent = sender.send(Invalidation { number, inode, what, name });
+            let _sent = sender.send(Invalidation { number, inode, what, named });
         }
     }));
     let client = Arc::downgrade(client);
@@ -57,8 +57,8 @@ fn serve(
     tell: &TellOpen,
     notices: &Receiver<Invalidation>,
 ) {
-    for Invalidation { number, inode, what, name } in notices {
-        let node = {
+    for Invalidation { number, inode, what, named } in notices {
+        let nodes = {
             let mut inodes = inodes.lock().unwrap_or_else(PoisonError::into_inner);
             if what == StalePart::Data {
                 inodes.lose_kept(inode);
@@ -67,28 +67,41 @@ fn serve(
             if what == StalePart::Names {
                 inodes.moved();
             }
-            inodes.node(inode)
+            let attributes = named.into_iter().filter_map(|one| inodes.node(one));
+            (inodes.node(inode), attributes.collect::<Vec<_>>())
         };
         if what == StalePart::Data {
             tell(inode);
         }
-        if let Some(node) = node {
-            invalidate(kernel, INodeNo(node), what, name.as_deref());
+        if let Some(node) = nodes.0 {
+            invalidate(kernel, node, what);
         }
+        nodes.1.into_iter().for_each(|node| invalidate(kernel, node, StalePart::Attr));
         let Some(client) = client.upgrade() else { return };
         client.note(&FsNote::InvalidatedAck { number });
     }
 }
 
-fn invalidate(kernel: &Notifier, node: INodeNo, what: StalePart, name: Option<&[u8]>) {
-    let done = match (what, name) {
-        (StalePart::Names, Some(name)) => kernel.inval_entry(node, OsStr::from_bytes(name)),
-        // Attributes only: a negative offset leaves the bytes alone.
-        (StalePart::Attr, _) => kernel.inval_inode(node, -1, 0),
-        (StalePart::Data | StalePart::Names, _) => kernel.inval_inode(node, 0, 0),
+/// What is told is known no longer, before anybody asks again; inodes that had names there.
+fn forget(known: &Mutex<KnownTree>, inode: FsInode, what: StalePart) -> Vec<FsInode> {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    match what {
+        StalePart::Names => known.names_changed(inode),
+        StalePart::Attr | StalePart::Data => {
+            known.attributes_changed(inode);
+            Vec::new()
+        }
+    }
+}
+
+fn invalidate(kernel: &Notifier, node: u64, what: StalePart) {
+    let done = match what {
+        // Attributes only: a negative offset leaves the bytes alone. Names the kernel does not keep.
+        StalePart::Attr | StalePart::Names => kernel.inval_inode(INodeNo(node), -1, 0),
+        StalePart::Data => kernel.inval_inode(INodeNo(node), 0, 0),
     };
     if let Err(error) = done {
-        // The kernel keeps it until its time is over.
+        // The kernel does not know it.
         tracing::debug!(%error, "an invalidation");
     }
 }

@@ -3,7 +3,7 @@
 use crate::client::FsPatience;
 use std::time::Duration;
 
-/// How long the kernel may keep names and attributes without asking, where it may keep anything.
+/// How long a page of a directory's names is used, where anything is kept.
 const KEEP_TIME: Duration = Duration::from_secs(1);
 /// How long requests wait where `soft` does not say it with `timeo`.
 const SOFT_DEFAULT: Duration = Duration::from_secs(60);
@@ -101,7 +101,12 @@ impl FsMountOptions {
         Ok(())
     }
 
-    /// How long the kernel may keep names and attributes.
+    /// Whether names and attributes are kept under leases.
+    pub(super) fn keeps_names(&self) -> bool {
+        self.cache == FsCacheMode::CloseToOpen
+    }
+
+    /// How long a page of names is used.
     pub(super) fn keep_time(&self) -> Duration {
         match self.cache {
             FsCacheMode::CloseToOpen => KEEP_TIME,

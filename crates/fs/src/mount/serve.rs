@@ -1,12 +1,13 @@
 //! The kernel's FUSE requests, each answered by what [`MountedTree`] does.
 
 use super::attributes::{kind, new_time};
+use super::lists::ListedAt;
 use super::locks::{AskedLock, LockReply};
 use super::replies::{errno, open_flags, reply_empty, reply_xattr};
 use super::shown::{ShownName, dot, taken};
 use super::tree::{MountedTree, RemoveWhat, ShownInode, caller_of};
 use crate::client::{FsCaller, FsClient, FsError, FsLock, NewInode, NewTimes};
-use crate::protocol::{BLOCK_LEN, ByteRange, FsAnswer, LockKind, NAME_MAX, SEEK_DATA, SEEK_HOLE};
+use crate::protocol::{BLOCK_LEN, ByteRange, LockKind, NAME_MAX, SEEK_DATA, SEEK_HOLE};
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
@@ -21,6 +22,8 @@ use std::time::{Duration, SystemTime};
 
 /// Bytes of one write, at most.
 const WRITE_MAX: u32 = 1 << 20;
+/// The kernel keeps no names: see `known`.
+const NAMES_KEPT: Duration = Duration::ZERO;
 /// Requests of the kernel's own read-ahead under way.
 const BACKGROUND_MAX: u16 = 64;
 /// What every mount can do with a kernel that can.
@@ -43,10 +46,6 @@ impl FsHandlers {
         &self.0.client
     }
 
-    fn keep_time(&self) -> Duration {
-        self.0.options.keep_time()
-    }
-
     fn asked_lock(
         &self,
         (node, handle, owner): (INodeNo, FileHandle, LockOwner),
@@ -66,8 +65,8 @@ impl FsHandlers {
 
     fn reply_entry(&self, reply: ReplyEntry, shown: Result<ShownInode, FsError>) {
         match shown {
-            Ok(ShownInode { attr, generation }) => {
-                reply.entry(&self.keep_time(), &attr, Generation(generation));
+            Ok(ShownInode { attr, generation, keep }) => {
+                reply.entry_with_ttls(&keep, &NAMES_KEPT, &attr, Generation(generation));
             }
             Err(error) => reply.error(errno(&error)),
         }
@@ -75,7 +74,7 @@ impl FsHandlers {
 
     fn reply_attr(&self, reply: ReplyAttr, shown: Result<ShownInode, FsError>) {
         match shown {
-            Ok(shown) => reply.attr(&self.keep_time(), &shown.attr),
+            Ok(shown) => reply.attr(&shown.keep, &shown.attr),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -236,9 +235,9 @@ impl Filesystem for FsHandlers {
     ) {
         let place = (parent.0, name.as_bytes());
         match self.0.create(&caller_of(request), place, mode, flags) {
-            Ok((ShownInode { attr, generation }, opened)) => {
+            Ok((ShownInode { attr, generation, .. }, opened)) => {
                 let (handle, flags) = (FileHandle(opened.handle), open_flags(&opened));
-                reply.created(&self.keep_time(), &attr, Generation(generation), handle, flags);
+                reply.created(&NAMES_KEPT, &attr, Generation(generation), handle, flags);
             }
             Err(error) => reply.error(errno(&error)),
         }
@@ -387,7 +386,7 @@ impl Filesystem for FsHandlers {
         mut reply: ReplyDirectory,
     ) {
         let mut take = |_: &FsCaller, name: ShownName<'_>| {
-            let (name, next, _) = match name {
+            let ListedAt { name, next, .. } = match name {
                 ShownName::Dot(number, next, name) => {
                     return Ok(taken(reply.add(INodeNo(number), next, FileType::Directory, name)));
                 }
@@ -411,9 +410,8 @@ impl Filesystem for FsHandlers {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let keep = self.keep_time();
         let mut take = |caller: &FsCaller, name: ShownName<'_>| {
-            let (name, next, then) = match name {
+            let listed = match name {
                 ShownName::Dot(number, next, name) => {
                     // The kernel counts no look-up of these two.
                     let (attr, zero) = (dot(number), Duration::ZERO);
@@ -422,10 +420,10 @@ impl Filesystem for FsHandlers {
                 }
                 ShownName::Listed(listed) => listed,
             };
-            let answer = FsAnswer { inode: name.head.inode, record: name.head.record };
-            let ShownInode { attr, generation } = self.0.listed(caller, node.0, answer, then)?;
-            let (text, generation) = (OsStr::from_bytes(&name.name), Generation(generation));
-            let is_full = reply.add(attr.ino, next, text, &keep, &attr, generation);
+            let ShownInode { attr, generation, .. } = self.0.listed(caller, node.0, &listed)?;
+            let name = OsStr::from_bytes(&listed.name.name);
+            let generation = Generation(generation);
+            let is_full = reply.add(attr.ino, listed.next, name, &NAMES_KEPT, &attr, generation);
             if is_full {
                 self.0.inodes().forget(attr.ino.0, 1);
             }

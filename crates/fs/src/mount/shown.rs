@@ -46,11 +46,13 @@ impl MountedTree {
             }
         }
         let clock = || self.inodes().now();
+        let ask = || self.ask();
         let of = ListOf {
             client: &self.client,
             caller: *caller,
             keep: self.options.keep_time(),
             clock: &clock,
+            ask: &ask,
         };
         opened.names(&of, offset, |listed| take(caller, ShownName::Listed(listed)))
     }

@@ -1,9 +1,9 @@
 //! What the kernel's requests do: its numbers become inodes, answers become attributes, open files
 //! are found.
 
-use super::attributes::attributes;
 use super::files::{FIRST_READ, OpenFile, OpenInode};
 use super::inodes::InodeMap;
+use super::known::{AskedAt, KnownTree};
 use super::lists::OpenDirectory;
 use super::locking::MountLocks;
 use super::notices::{TellGranted, TellOpen, handle_notices};
@@ -12,9 +12,10 @@ use crate::client::{ChangeWhat, FsCaller, FsClient, FsError, NewInode, NewTimes,
 use crate::protocol::{
     BLOCK_LEN, EXCHANGE, FsAnswer, FsInode, FsNote, FsRecord, FsShareArgs, FsWho,
 };
-use fuser::{FileAttr, FileType, Notifier, Request};
+use fuser::{FileAttr, Notifier, Request};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// An inode that is in use here, and how many have it open.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ struct OpenTable {
 pub(super) struct ShownInode {
     pub(super) attr: FileAttr,
     pub(super) generation: u64,
+    /// How long the kernel may keep the attributes.
+    pub(super) keep: Duration,
 }
 
 /// An opened file, and whether the kernel's bytes of it are good.
@@ -52,7 +55,10 @@ pub(super) struct OpenedFile {
 pub(super) struct MountedTree {
     pub(super) client: Arc<FsClient>,
     pub(super) options: FsMountOptions,
+    /// Whether names and attributes are kept, under leases.
+    pub(super) keeps_names: bool,
     inodes: Arc<Mutex<InodeMap>>,
+    known: Arc<Mutex<KnownTree>>,
     table: Mutex<OpenTable>,
     pub(super) locks: MountLocks,
 }
@@ -66,7 +72,12 @@ pub(super) fn caller_of(request: &Request) -> FsCaller {
 impl MountedTree {
     pub(super) fn new(client: Arc<FsClient>, options: FsMountOptions) -> Self {
         let inodes = Arc::new(Mutex::new(InodeMap::new(client.root())));
-        Self { client, options, inodes, table: Mutex::default(), locks: MountLocks::new() }
+        let (known, table, locks) = (Arc::default(), Mutex::default(), MountLocks::new());
+        let keeps_names = options.keeps_names() && client.tells_opens();
+        if keeps_names {
+            client.note(&FsNote::Keeps);
+        }
+        Self { client, options, keeps_names, inodes, known, table, locks }
     }
 
     /// Has notices of the service invalidate what the kernel keeps.
@@ -86,7 +97,8 @@ impl MountedTree {
             }
         };
         let tells: (TellOpen, TellGranted) = (Box::new(tell), Box::new(granted));
-        handle_notices(&self.client, Arc::clone(&self.inodes), kernel, tells)
+        let maps = (Arc::clone(&self.inodes), Arc::clone(&self.known));
+        handle_notices(&self.client, maps, kernel, tells)
     }
 
     /// Others have changed a file's bytes: what was read ahead is of no use.
@@ -100,6 +112,10 @@ impl MountedTree {
         self.inodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn known(&self) -> MutexGuard<'_, KnownTree> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn table(&self) -> MutexGuard<'_, OpenTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -109,92 +125,29 @@ impl MountedTree {
         self.inodes().inode(node).ok_or_else(|| FsError::of(libc::ESTALE))
     }
 
-    /// An answer as the kernel is told of it once more.
-    pub(super) fn tell(&self, answer: &FsAnswer) -> Result<ShownInode, FsError> {
-        // No number is a node before it is known that the answer can be shown.
-        self.shown(0, answer)?;
-        let node = self.inodes().tell(answer.inode);
-        self.shown(node, answer)
-    }
-
-    /// An answer as the kernel sees it under a number that it knows.
-    pub(super) fn shown(&self, node: u64, answer: &FsAnswer) -> Result<ShownInode, FsError> {
-        let attr = attributes(node, &answer.record).filter(|_| answer.inode.number != 0);
-        let attr = attr.ok_or(FsError::Answer { entry: "attributes" })?;
-        Ok(ShownInode { attr, generation: answer.inode.generation })
-    }
-
     /// A record has changed by what was asked here.
-    fn changed(&self, inode: FsInode, record: &FsRecord) {
+    pub(super) fn changed(&self, asked: AskedAt, inode: FsInode, record: &FsRecord) {
         self.inodes().changed_here(inode, record);
+        if self.keeps_names {
+            self.known().learn(asked, &FsAnswer { inode, record: *record });
+        }
+    }
+
+    /// What changes that are asked for now come to.
+    pub(super) fn changes_here(&self, asked: AskedAt) -> impl Fn(FsInode, &FsRecord) {
+        move |inode, record| self.changed(asked, inode, record)
     }
 
     /// What is open of an inode.
-    fn in_use(&self, inode: FsInode) -> Option<Arc<OpenInode>> {
+    pub(super) fn in_use(&self, inode: FsInode) -> Option<Arc<OpenInode>> {
         self.table().inodes.get(&inode).map(|used| Arc::clone(&used.open))
     }
 
     /// Sends what was written to an inode here, so that others and the service see it.
     pub(super) fn settle(&self, caller: &FsCaller, inode: FsInode) {
         if let Some(open) = self.in_use(inode) {
-            open.settle(caller, &|inode, record| self.changed(inode, record));
+            open.settle(caller, &self.changes_here(self.ask()));
         }
-    }
-
-    pub(super) fn look_up(
-        &self,
-        caller: &FsCaller,
-        parent: u64,
-        name: &[u8],
-    ) -> Result<ShownInode, FsError> {
-        let dir = self.inode(parent)?;
-        // A name that is not there is no failure of a walk: failures cost the service more.
-        let (found, error) = self.client.walk(caller, dir, &[name])?;
-        let absent = || FsError::of(i32::try_from(error).unwrap_or(libc::EIO));
-        let answer = found.into_iter().next().ok_or_else(absent)?;
-        let answer = self.up_to_date(caller, answer)?;
-        self.found(parent, &answer)
-    }
-
-    /// What was found or made in a directory, as the kernel is told of it.
-    fn found(&self, parent: u64, answer: &FsAnswer) -> Result<ShownInode, FsError> {
-        let shown = self.tell(answer)?;
-        if shown.attr.kind == FileType::Directory {
-            self.inodes().found_in(shown.attr.ino.0, parent);
-        }
-        Ok(shown)
-    }
-
-    /// A name of a listing that was asked for then, as the kernel is told of it.
-    pub(super) fn listed(
-        &self,
-        caller: &FsCaller,
-        parent: u64,
-        answer: FsAnswer,
-        then: u64,
-    ) -> Result<ShownInode, FsError> {
-        let is_old = self.inodes().is_touched_since(answer.inode, then);
-        let answer = match self.up_to_date(caller, answer)? {
-            answer if is_old => self.client.get(caller, answer.inode).unwrap_or(answer),
-            answer => answer,
-        };
-        self.found(parent, &answer)
-    }
-
-    /// An answer that knows of what was written here.
-    fn up_to_date(&self, caller: &FsCaller, answer: FsAnswer) -> Result<FsAnswer, FsError> {
-        let Some(open) = self.in_use(answer.inode) else { return Ok(answer) };
-        match open.settle(caller, &|inode, record| self.changed(inode, record)) {
-            true => self.client.get(caller, answer.inode),
-            false => Ok(answer),
-        }
-    }
-
-    pub(super) fn attributes(&self, caller: &FsCaller, node: u64) -> Result<ShownInode, FsError> {
-        let inode = self.inode(node)?;
-        self.settle(caller, inode);
-        let answer = self.client.get(caller, inode)?;
-        self.shown(node, &answer)
     }
 
     pub(super) fn set_attributes(
@@ -212,8 +165,9 @@ impl MountedTree {
             self.settle(caller, inode);
         }
         if *new != NewTimes::default() || answer.is_none() {
+            let asked = self.ask();
             let set = self.client.set(caller, inode, new)?;
-            self.changed(inode, &set.record);
+            self.changed(asked, inode, &set.record);
             answer = Some(set);
         }
         let answer = answer.ok_or_else(|| FsError::of(libc::EIO))?;
@@ -228,7 +182,7 @@ impl MountedTree {
         what: ChangeWhat<'_>,
         is_durable: SyncWhen,
     ) -> Result<FsAnswer, FsError> {
-        let changed = |inode, record: &FsRecord| self.changed(inode, record);
+        let changed = self.changes_here(self.ask());
         match self.in_use(inode) {
             Some(open) => open.change(caller, what, is_durable, &changed),
             None => {
@@ -247,9 +201,10 @@ impl MountedTree {
         new: &NewInode<'_>,
     ) -> Result<ShownInode, FsError> {
         let dir = self.inode(parent)?;
+        let asked = self.ask();
         let made = self.client.make(caller, dir, name, new)?;
-        self.inodes().touch(dir);
-        self.found(parent, &made)
+        self.named_here(asked, (dir, name), &made);
+        self.found(parent, &made.made)
     }
 
     pub(super) fn remove(
@@ -260,15 +215,14 @@ impl MountedTree {
         what: RemoveWhat,
     ) -> Result<(), FsError> {
         let dir = self.inode(parent)?;
+        let asked = self.ask();
         let removed = match what {
             RemoveWhat::Name => self.client.unlink(caller, dir, name),
             RemoveWhat::Directory => self.client.rmdir(caller, dir, name),
         };
-        let answer = removed?;
+        let removed = removed?;
         self.name_is_gone(dir, name);
-        let mut inodes = self.inodes();
-        inodes.touch(dir);
-        inodes.touch(answer.inode);
+        self.unnamed_here(asked, (dir, name), &removed);
         Ok(())
     }
 
@@ -281,10 +235,11 @@ impl MountedTree {
     ) -> Result<ShownInode, FsError> {
         let (inode, dir) = (self.inode(node)?, self.inode(parent)?);
         self.settle(caller, inode);
+        let asked = self.ask();
         let linked = self.client.link(caller, inode, dir, name)?;
-        self.inodes().touch(dir);
-        self.changed(inode, &linked.record);
-        self.tell(&linked)
+        self.named_here(asked, (dir, name), &linked);
+        self.changed(asked, inode, &linked.made.record);
+        self.tell(&linked.made)
     }
 
     pub(super) fn rename(
@@ -295,12 +250,14 @@ impl MountedTree {
         flags: u32,
     ) -> Result<(), FsError> {
         let (from, to) = (self.inode(from)?, self.inode(to)?);
+        let asked = self.ask();
         let replaced = self.client.rename(caller, (from, from_name), (to, to_name), flags)?;
         if flags & EXCHANGE == 0 {
             self.name_is_gone(from, from_name);
         }
         // What it stands for in older listings is another inode.
         self.name_is_gone(to, to_name);
+        self.renamed_here(asked, [(from, from_name), (to, to_name)], flags, replaced.inode);
         let mut inodes = self.inodes();
         [from, to, replaced.inode].into_iter().for_each(|inode| inodes.touch(inode));
         if from != to {
@@ -326,14 +283,18 @@ impl MountedTree {
     ) -> Result<(ShownInode, OpenedFile), FsError> {
         let dir = self.inode(parent)?;
         let mode = libc::S_IFREG | (mode & 0o7777);
+        let asked = self.ask();
         let made = self.client.make(caller, dir, name, &NewInode { mode, ..NewInode::default() });
-        self.inodes().touch(dir);
         let answer = match made {
             // Somebody has made it since the kernel looked.
             Err(FsError::Failed { errno: libc::EEXIST, .. }) if flags & libc::O_EXCL == 0 => {
                 self.client.find(caller, dir, name)?
             }
-            made => made?,
+            made => {
+                let made = made?;
+                self.named_here(asked, (dir, name), &made);
+                made.made
+            }
         };
         if answer.record.mode & libc::S_IFMT != libc::S_IFREG {
             return Err(FsError::of(libc::EEXIST));
@@ -356,7 +317,7 @@ impl MountedTree {
             && flags & libc::O_ACCMODE == libc::O_RDONLY
             && !self.inodes().has_kept(node);
         if !is_cold {
-            let answer = self.client.get(caller, inode)?;
+            let answer = self.get(caller, inode)?;
             return Ok(self.opened(node, &answer, flags, None));
         }
         let len = usize::try_from(FIRST_READ).unwrap_or(usize::MAX);
@@ -371,6 +332,7 @@ impl MountedTree {
         flags: i32,
         first: Option<Vec<u8>>,
     ) -> OpenedFile {
+        self.sees_at_open(node, &answer.record);
         let keeps = self.inodes().keeps(node, &answer.record);
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         // The kernel would put appended bytes where it believes the end to be.
@@ -407,7 +369,7 @@ impl MountedTree {
         let Some(file) = self.table().files.remove(&handle) else { return };
         let inode = file.open.inode;
         // Before anybody can open it anew; what fails was told by flush, or has nobody to tell.
-        file.open.settle(caller, &|inode, record| self.changed(inode, record));
+        file.open.settle(caller, &self.changes_here(self.ask()));
         let mut table = self.table();
         let Some(used) = table.inodes.get_mut(&inode) else { return };
         used.users -= 1;
@@ -427,7 +389,7 @@ impl MountedTree {
     ) -> Result<Vec<u8>, FsError> {
         let file = self.file(handle)?;
         self.locks.check(handle)?;
-        file.read(caller, offset, len, &|inode, record| self.changed(inode, record))
+        file.read(caller, offset, len, &self.changes_here(self.ask()))
     }
 
     pub(super) fn write(
@@ -439,7 +401,7 @@ impl MountedTree {
     ) -> Result<(), FsError> {
         let file = self.file(handle)?;
         self.locks.check(handle)?;
-        let changed = |inode, record: &FsRecord| self.changed(inode, record);
+        let changed = self.changes_here(self.ask());
         let is_durable = file.sync_when();
         if file.is_append() {
             let appended =
@@ -457,12 +419,12 @@ impl MountedTree {
 
     pub(super) fn sync(&self, caller: &FsCaller, handle: u64) -> Result<(), FsError> {
         let file = self.file(handle)?;
-        file.open.sync(caller, &|inode, record| self.changed(inode, record))
+        file.open.sync(caller, &self.changes_here(self.ask()))
     }
 
     pub(super) fn flush(&self, caller: &FsCaller, handle: u64) -> Result<FsInode, FsError> {
         let file = self.file(handle)?;
-        file.open.flush(caller, &|inode, record| self.changed(inode, record))?;
+        file.open.flush(caller, &self.changes_here(self.ask()))?;
         Ok(file.open.inode)
     }
 
@@ -480,7 +442,7 @@ impl MountedTree {
         if mode & !(keep | punch | zero) != 0 {
             return Err(FsError::of(libc::EOPNOTSUPP));
         }
-        let changed = |inode, record: &FsRecord| self.changed(inode, record);
+        let changed = self.changes_here(self.ask());
         let change = |what| file.open.change(caller, what, file.sync_when(), &changed).map(drop);
         if mode & (punch | zero) != 0 {
             change(ChangeWhat::Punch { offset, len })?;
@@ -506,7 +468,7 @@ impl MountedTree {
             return Err(no());
         }
         self.settle(caller, from.open.inode);
-        let changed = |inode, record: &FsRecord| self.changed(inode, record);
+        let changed = self.changes_here(self.ask());
         to.open.flush(caller, &changed)?;
         let size = self.client.get(caller, from.open.inode)?.record.size;
         let whole = len.min(size.saturating_sub(from_at)) / BLOCK_LEN;

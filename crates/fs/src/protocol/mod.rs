@@ -31,7 +31,7 @@ pub use lists::{FsName, is_name, is_target, parse_list, parse_walk};
 pub use locks::{
     EXCLUSIVE, FsLockAnswer, FsLockArgs, GRANTED, LockKind, QUEUED, RECLAIM, SHARED, TAKEN,
 };
-pub use notes::{FsNote, FsNotice, NOTES, StalePart};
+pub use notes::{FsNote, FsNotice, LEASE, NOTES, StalePart};
 pub use ranges::{ByteRange, LockRanges};
 pub use structures::{
     FsAccessArgs, FsAnswer, FsAttrArgs, FsBlocksRun, FsExtent, FsInitArgs, FsInode, FsInodeArgs,

@@ -7,9 +7,13 @@
 use super::structures::FsInode;
 use outboard_cluster::codec::{CodecError, Protocol};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// The version of these messages.
-pub const NOTES: Protocol = Protocol::version(2);
+pub const NOTES: Protocol = Protocol::version(3);
+
+/// How long a client may keep what it was told, from when it asked.
+pub const LEASE: Duration = Duration::from_secs(5);
 
 /// A client's message. It is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +28,8 @@ pub enum FsNote {
         /// Which.
         inode: FsInode,
     },
+    /// This client keeps names and attributes for [`LEASE`], and says what it keeps no longer.
+    Keeps,
     /// What a notice named is no longer kept here.
     InvalidatedAck {
         /// The notice's number.
@@ -43,8 +49,6 @@ pub enum FsNotice {
         inode: FsInode,
         /// What of it.
         what: StalePart,
-        /// Of [`StalePart::Names`]: which; all of them without one.
-        name: Option<serde_bytes::ByteBuf>,
     },
     /// A lock that waited under this number is the client's now.
     Granted {

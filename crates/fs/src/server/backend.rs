@@ -7,6 +7,8 @@ use super::call::{FsCall, FsWork, OwnWork, ReadWork};
 use super::durable::DurableCommits;
 use super::entries::EntryKind;
 use super::io::IoThreads;
+use super::leases::LeaseTable;
+use super::leasing::TouchedInodes;
 use super::locking::LockService;
 use super::opens::OpenInodes;
 use super::pool::BlockPool;
@@ -93,6 +95,8 @@ pub struct FsCounters {
     pub held: u64,
     /// Requests for locks.
     pub locks: u64,
+    /// Notices that something must not be kept any longer.
+    pub recalls: u64,
 }
 
 /// What `outboard status` shows.
@@ -102,6 +106,8 @@ struct FsReport {
     locked_files: usize,
     lock_waits: usize,
     lock_sessions: usize,
+    leases: usize,
+    recalls_now: usize,
     calls_now: usize,
     reserved_blocks: u64,
     durable: u64,
@@ -120,6 +126,7 @@ pub struct FsBackend {
     pub(super) pool: BlockPool,
     pub(super) opens: OpenInodes,
     pub(super) locks: LockService,
+    pub(super) leases: LeaseTable,
     /// Inodes without names that somebody has open.
     pub(super) nameless: HashSet<(u64, u64)>,
     pub(super) calls: HashMap<u64, FsCall>,
@@ -165,6 +172,7 @@ impl FsBackend {
             tracing::error!("the store wakes somebody else");
         }
         let store = DurableCommits::new(store, sync);
+        let region_was_used = region.seq() > 0;
         Self {
             region,
             module,
@@ -173,6 +181,7 @@ impl FsBackend {
             store,
             opens: OpenInodes::default(),
             locks: LockService::new(lock_marker),
+            leases: LeaseTable::new(Instant::now(), region_was_used),
             nameless: HashSet::new(),
             calls: HashMap::new(),
             own: HashMap::new(),
@@ -251,6 +260,7 @@ impl FsBackend {
 
     /// Ends a request that has changed something: when that is durable, if it must be.
     pub(super) fn conclude(&mut self, token: u64, outcome: Outcome, is_synced: bool) {
+        let Some(outcome) = self.waits_for_leases(token, outcome, is_synced) else { return };
         let waits = is_synced || self.store.is_always_synced();
         match outcome {
             Outcome::Done { seq, .. } if waits => self.wait_durable(token, seq, outcome),
@@ -312,6 +322,7 @@ impl FsBackend {
         match kind {
             EntryKind::Look => {
                 self.counters.looks += 1;
+                self.begin_look(caller, &request);
                 Some(request)
             }
             EntryKind::Stats => {
@@ -320,7 +331,8 @@ impl FsBackend {
             }
             EntryKind::Change | EntryKind::Remove => {
                 self.counters.changes += 1;
-                self.calls.insert(token, call(FsWork::None));
+                let touched = TouchedInodes::of(&request.entry, &request.args);
+                self.calls.insert(token, call(FsWork::Change(touched)));
                 if kind == EntryKind::Remove {
                     self.hold_what_is_open(&mut request);
                 }
@@ -367,7 +379,9 @@ impl FsBackend {
         let earlier = self.earlier(request);
         let is_new = earlier.is_none();
         if let Some(outcome) = earlier {
+            let touched = TouchedInodes::of(&request.entry, &request.args);
             self.calls.insert(token, FsCall { peer, kind, request: None, work: FsWork::None });
+            self.recall_touched((peer, token), &touched, &outcome);
             self.conclude(token, outcome, true);
         }
         is_new
@@ -461,8 +475,15 @@ impl RegionBackend for FsBackend {
             self.own_done(work, outcome);
             return None;
         }
+        let Some(call) = self.calls.get_mut(&token) else { return Some(outcome) };
+        let peer = call.peer;
+        if let FsWork::Change(touched) = &mut call.work {
+            let touched = std::mem::take(touched);
+            self.recall_touched((peer, token), &touched, &outcome);
+        }
         let Some(call) = self.calls.get(&token) else { return Some(outcome) };
         match (call.kind, &call.work) {
+            (EntryKind::Look, FsWork::Look(look)) => self.looked_at(token, peer, *look, outcome),
             (EntryKind::Read, FsWork::Read(_)) => self.read_looked(token, outcome),
             (EntryKind::Write, FsWork::Write(_)) => self.mapped(token, outcome),
             (EntryKind::Stats, _) => {
@@ -494,7 +515,11 @@ impl RegionBackend for FsBackend {
                     self.closed(inode);
                 }
             }
-            FsNote::InvalidatedAck { .. } => {}
+            FsNote::Keeps => self.leases.keeps(caller.peer),
+            FsNote::InvalidatedAck { number } => {
+                let released = self.leases.acknowledged(caller.peer, number);
+                self.recalled(released);
+            }
         }
         Ok(())
     }
@@ -502,6 +527,7 @@ impl RegionBackend for FsBackend {
     fn gone(&mut self, peer: PeerId) {
         self.opens.gone(peer, Instant::now());
         self.locks_gone(peer);
+        self.leases.gone(peer);
         let fetching = |call: &FsCall| call.peer == peer && call.is_fetching();
         let its = self.calls.iter().filter(|(_, call)| fetching(call));
         for token in its.map(|(token, _)| *token).collect::<Vec<_>>() {
@@ -525,6 +551,8 @@ impl RegionBackend for FsBackend {
             self.closed(inode);
         }
         self.locks_turn(now);
+        let released = self.leases.turn(now);
+        self.recalled(released);
         self.keep_house(now);
         self.take_held();
     }
@@ -535,7 +563,7 @@ impl RegionBackend for FsBackend {
 
     fn deadline(&self) -> Option<Instant> {
         let deadlines = self.opens.deadline().into_iter().chain(self.orphans_at);
-        deadlines.chain(self.locks.deadline()).min()
+        deadlines.chain(self.locks.deadline()).chain(self.leases.deadline()).min()
     }
 
     fn ended(&mut self) -> Result<(), ServiceError> {
@@ -544,11 +572,14 @@ impl RegionBackend for FsBackend {
 
     fn report(&self) -> Value {
         let (locked_files, lock_waits, lock_sessions) = self.locks.len();
+        let (leases, recalls_now) = self.leases.len();
         let report = FsReport {
             open_inodes: self.opens.len(),
             locked_files,
             lock_waits,
             lock_sessions,
+            leases,
+            recalls_now,
             calls_now: self.calls.len(),
             reserved_blocks: self.pool.len(),
             durable: self.store.last(),

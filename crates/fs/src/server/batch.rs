@@ -7,6 +7,7 @@
 use super::backend::FsBackend;
 use super::call::{BatchWork, FsCall, FsWork, OwnWork};
 use super::entries::EntryKind;
+use super::leasing::TouchedInodes;
 use crate::protocol::{BATCH_GOES_ON, BATCH_QUIET, BatchChange, BatchDone, FsLayout, parse_batch};
 use outboard_active::Outcome;
 use outboard_active::service::BackendCaller;
@@ -32,7 +33,9 @@ impl FsBackend {
         let owned = |change: &BatchChange<'_>| (change.entry.to_owned(), change.args.to_vec());
         let mut changes: Vec<_> = changes.iter().map(owned).collect();
         changes.reverse();
-        let work = BatchWork { flags: head.flags, changes, place: 0, result: Vec::new(), seq: 0 };
+        let touched = TouchedInodes::default();
+        let (flags, result) = (head.flags, Vec::new());
+        let work = BatchWork { flags, changes, touched, place: 0, result, seq: 0 };
         let (peer, request) = (caller.peer, Some(Box::new(request)));
         let work = FsWork::Batch(Box::new(work));
         self.calls.insert(token, FsCall { peer, kind: EntryKind::Batch, request, work });
@@ -47,6 +50,7 @@ impl FsBackend {
         if room < BatchDone::LEN + ANSWER_MAX as usize && work.flags & BATCH_QUIET == 0 {
             return self.end_batch(token);
         }
+        work.touched = TouchedInodes::of(&entry, &args);
         work.place += 1;
         let place = work.place << PLACE_SHIFT;
         let id = asked.id.map(|id| RequestId { number: id.number | place, ..id });
@@ -64,6 +68,12 @@ impl FsBackend {
         }
         let Some(call) = self.calls.get_mut(&token) else { return };
         let FsWork::Batch(work) = &mut call.work else { return };
+        let (peer, touched) = (call.peer, std::mem::take(&mut work.touched));
+        self.recall_touched((peer, token), &touched, &outcome);
+        let Some(FsWork::Batch(work)) = self.calls.get_mut(&token).map(|call| &mut call.work)
+        else {
+            return;
+        };
         let (failure, answer) = match outcome {
             Outcome::Done { result, seq } => {
                 work.seq = work.seq.max(seq);

@@ -1,6 +1,7 @@
 //! A client's request while the service has it: what it is, and what it waits for.
 
 use super::entries::EntryKind;
+use super::leasing::{LookWork, TouchedInodes};
 use super::plan::ChangePlan;
 use crate::protocol::{FsBlocksRun, FsChangeArgs, FsExtent, FsInode};
 use outboard_cluster::hub::PeerId;
@@ -29,6 +30,10 @@ impl FsCall {
 pub(super) enum FsWork {
     /// Nothing: it is executed.
     None,
+    /// It looks at what its client keeps.
+    Look(LookWork),
+    /// It changes what others may keep.
+    Change(TouchedInodes),
     /// Bytes are read.
     Read(ReadWork),
     /// Bytes are written.
@@ -37,6 +42,12 @@ pub(super) enum FsWork {
     Batch(Box<BatchWork>),
     /// Its outcome waits until a commit is durable.
     Durable(Outcome),
+    /// Its outcome waits until others keep no longer what it has changed.
+    Recalling {
+        outcome: Outcome,
+        /// Then it waits until it is durable.
+        is_synced: bool,
+    },
 }
 
 /// A batch: what is still to be done, the last first, and what came of the rest.
@@ -45,6 +56,8 @@ pub(super) struct BatchWork {
     pub(super) flags: u32,
     /// Entries and arguments.
     pub(super) changes: Vec<(String, Vec<u8>)>,
+    /// What the one that is executed changes.
+    pub(super) touched: TouchedInodes,
     /// How many were begun.
     pub(super) place: u64,
     pub(super) result: Vec<u8>,

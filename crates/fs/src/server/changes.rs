@@ -226,6 +226,7 @@ impl FsBackend {
 
     /// What the module says.
     pub(super) fn mapped(&mut self, token: u64, outcome: Outcome) {
+        let Some(peer) = self.calls.get(&token).map(|call| call.peer) else { return };
         let Some(work) = self.write_work(token) else { return };
         let WriteStage::Mapping(runs) = &mut work.stage else { return };
         let (runs, which) = (std::mem::take(runs), work.change.which);
@@ -235,7 +236,9 @@ impl FsBackend {
         );
         match &outcome {
             Outcome::Done { .. } => {
-                self.counters.written_bytes += len_of(&work.change) as u64;
+                let (inode, written) = (work.change.inode, len_of(&work.change) as u64);
+                self.counters.written_bytes += written;
+                self.recall_bytes((peer, token), inode);
             }
             // Whether the file has them now is not known: nobody gets them before the next start.
             Outcome::Machine(_) | Outcome::Unknown => {}

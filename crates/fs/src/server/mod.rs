@@ -7,9 +7,9 @@
 //!
 //! Modules in reading order: `durable` (the store, by the region's commits), `pool` (reserved
 //! blocks), `plan` (what a change comes to), `io` (what threads do), `opens` (who has what open),
-//! `locks` (who has locked what), `entries` (what may be executed), `call` (a request that is
+//! `locks` (who has locked what), `leases` (who keeps what), `entries` (what may be executed), `call` (a request that is
 //! kept), `backend` (all of it), `reads`, `changes`, `batch` (many of them by one request),
-//! `locking`, `housekeeping` (blocks, inodes that are gone), `modules` (those that it is made of),
+//! `locking`, `leasing`, `housekeeping` (blocks, inodes that are gone), `modules` (those that it is made of),
 //! `table` and `process` (the service's process).
 
 mod backend;
@@ -20,6 +20,8 @@ mod durable;
 mod entries;
 mod housekeeping;
 mod io;
+mod leases;
+mod leasing;
 mod locking;
 mod locks;
 mod modules;

@@ -1,0 +1,240 @@
+//! What requests mean for leases: what a client may keep of an answer, what a change makes stale,
+//! and when it is answered.
+
+use super::backend::FsBackend;
+use super::call::{FsCall, FsWork};
+use super::entries::EntryKind;
+use super::leases::{LeaseOn, RecalledLease};
+use crate::protocol::{
+    FsAnswer, FsAttrArgs, FsInode, FsLayout, FsLinkArgs, FsListArgs, FsMakeArgs, FsNameArgs,
+    FsNotice, FsRenameArgs, FsShareArgs, FsWalkArgs, FsXattrArgs, StalePart, parse_list,
+    parse_walk,
+};
+use outboard_active::Outcome;
+use outboard_active::service::{BackendCaller, BackendStep};
+use outboard_cluster::hub::PeerId;
+use outboard_offcode::executor::Request;
+use std::time::Instant;
+
+/// What a change touches, as far as its arguments say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct TouchedInodes {
+    /// Directories whose names change.
+    pub(super) dirs: Vec<FsInode>,
+    /// An inode whose attributes change.
+    pub(super) inode: Option<FsInode>,
+}
+
+/// How an entry answers with inodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LookAnswer {
+    One,
+    Walk,
+    List,
+}
+
+/// A look at something that its client keeps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LookWork {
+    how: LookAnswer,
+    /// Names that were asked for, or the place in a directory.
+    count: u64,
+    /// The last commit when it began.
+    since: u64,
+}
+
+impl TouchedInodes {
+    pub(super) fn of(entry: &str, args: &[u8]) -> Self {
+        let names = |dirs: &[FsInode]| Self { dirs: dirs.to_vec(), inode: None };
+        let inode = |inode| Self { dirs: Vec::new(), inode: Some(inode) };
+        let touched = match entry {
+            "make" => FsMakeArgs::split(args).map(|(args, _)| names(&[args.dir])),
+            "unlink" | "rmdir" => FsNameArgs::split(args).map(|(args, _)| names(&[args.dir])),
+            "rename" => FsRenameArgs::split(args).map(|(args, _)| names(&[args.from, args.to])),
+            "link" => FsLinkArgs::split(args)
+                .map(|(args, _)| Self { inode: Some(args.inode), ..names(&[args.dir]) }),
+            "set" => FsAttrArgs::split(args).map(|(args, _)| inode(args.inode)),
+            "set_xattr" | "remove_xattr" => {
+                FsXattrArgs::split(args).map(|(args, _)| inode(args.inode))
+            }
+            "share" => FsShareArgs::split(args).map(|(args, _)| inode(args.to)),
+            _ => None,
+        };
+        touched.unwrap_or_default()
+    }
+
+    /// Of these, and of an inode that the answer names, the leases.
+    fn leases(&self, outcome: &Outcome) -> Vec<LeaseOn> {
+        let answered = match outcome {
+            Outcome::Done { result, .. } => FsAnswer::split(result).map(|(one, _)| one.inode),
+            _ => None,
+        };
+        let names =
+            self.dirs.iter().flat_map(|dir| [LeaseOn::Names(*dir), LeaseOn::Attributes(*dir)]);
+        let inodes = self.inode.into_iter().chain(answered).filter(|inode| inode.number != 0);
+        let mut all: Vec<LeaseOn> = names.chain(inodes.map(LeaseOn::Attributes)).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+}
+
+impl FsBackend {
+    /// A client looks at something: if it keeps that, its leases begin.
+    pub(super) fn begin_look(&mut self, caller: BackendCaller, request: &Request) {
+        if !self.leases.is_keeper(caller.peer) {
+            return;
+        }
+        let args = &request.args;
+        let (how, count, dir) = match request.entry.as_str() {
+            "get" => (LookAnswer::One, 0, None),
+            "find" => (LookAnswer::One, 0, FsNameArgs::split(args).map(|(args, _)| args.dir)),
+            "walk" => match FsWalkArgs::split(args) {
+                Some((args, _)) => (LookAnswer::Walk, args.count.into(), Some(args.dir)),
+                None => return,
+            },
+            "list" => match FsListArgs::split(args) {
+                Some((args, _)) => (LookAnswer::List, args.at, Some(args.dir)),
+                None => return,
+            },
+            _ => return,
+        };
+        let since = self.region.seq();
+        if let Some(dir) = dir {
+            self.grant(caller.peer, LeaseOn::Names(dir), since);
+        }
+        let work = FsWork::Look(LookWork { how, count, since });
+        let call = FsCall { peer: caller.peer, kind: EntryKind::Look, request: None, work };
+        self.calls.insert(request.token, call);
+    }
+
+    /// What a client has looked at is answered.
+    pub(super) fn looked_at(&mut self, token: u64, peer: PeerId, look: LookWork, outcome: Outcome) {
+        let mut found = Vec::new();
+        if let Outcome::Done { result, .. } = &outcome {
+            found = answered(look, result);
+        }
+        // The answer comes first: what is stale in it is recalled behind it.
+        self.answer(token, outcome);
+        if look.how == LookAnswer::Walk
+            && let Some((_, above)) = found.split_last()
+        {
+            above.iter().for_each(|dir| self.grant(peer, LeaseOn::Names(*dir), look.since));
+        }
+        found.iter().for_each(|one| self.grant(peer, LeaseOn::Attributes(*one), look.since));
+    }
+
+    /// A client is told an inode's record by an answer that is not about names.
+    pub(super) fn grant_record(&mut self, peer: PeerId, inode: FsInode, since: u64) {
+        if self.leases.is_keeper(peer) {
+            self.grant(peer, LeaseOn::Attributes(inode), since);
+        }
+    }
+
+    fn grant(&mut self, peer: PeerId, on: LeaseOn, since: u64) {
+        if let Some(recalled) = self.leases.grant(peer, on, since, Instant::now()) {
+            self.tell_recalled(recalled, StalePart::Attr);
+        }
+    }
+
+    /// A change was executed: others must not keep what it has changed.
+    pub(super) fn recall_touched(
+        &mut self,
+        (peer, token): (PeerId, u64),
+        touched: &TouchedInodes,
+        outcome: &Outcome,
+    ) {
+        if matches!(outcome, Outcome::Failed { .. } | Outcome::Refused(_) | Outcome::Busy(_)) {
+            return;
+        }
+        let seq = self.region.seq();
+        let leases = touched.leases(outcome);
+        for on in &leases {
+            let recalled = self.leases.changed((peer, token), *on, seq, true);
+            recalled.into_iter().for_each(|one| self.tell_recalled(one, StalePart::Attr));
+        }
+        if self.leases.is_keeper(peer) {
+            leases.into_iter().for_each(|on| self.grant(peer, on, seq));
+            // Who makes a directory knows its names.
+            let made = made_dir(outcome).filter(|_| touched.inode.is_none());
+            made.into_iter().for_each(|dir| self.grant(peer, LeaseOn::Names(dir), seq));
+        }
+    }
+
+    /// A file's bytes were changed. Nobody waits for this: whoever opens the file asks.
+    pub(super) fn recall_bytes(&mut self, (peer, token): (PeerId, u64), inode: FsInode) {
+        let seq = self.region.seq();
+        let on = LeaseOn::Attributes(inode);
+        let recalled = self.leases.changed((peer, token), on, seq, false);
+        recalled.into_iter().for_each(|one| self.tell_recalled(one, StalePart::Data));
+        self.grant_record(peer, inode, seq);
+    }
+
+    fn tell_recalled(&mut self, recalled: RecalledLease, part: StalePart) {
+        let RecalledLease { number, peer, on } = recalled;
+        let (inode, what) = match on {
+            LeaseOn::Names(dir) => (dir, StalePart::Names),
+            LeaseOn::Attributes(inode) => (inode, part),
+        };
+        let bytes = FsNotice::Invalidate { number, inode, what }.encode();
+        self.counters.recalls += 1;
+        self.notify(BackendStep::Notice { peer, bytes });
+    }
+
+    /// Whether a request that is over waits for clients; then it is answered later.
+    pub(super) fn waits_for_leases(
+        &mut self,
+        token: u64,
+        outcome: Outcome,
+        is_synced: bool,
+    ) -> Option<Outcome> {
+        if !self.leases.is_waiting(token) {
+            return Some(outcome);
+        }
+        match self.calls.get_mut(&token) {
+            Some(call) => {
+                (call.request, call.work) = (None, FsWork::Recalling { outcome, is_synced });
+                None
+            }
+            None => Some(outcome),
+        }
+    }
+
+    /// Requests that waited for clients and do not any more.
+    pub(super) fn recalled(&mut self, tokens: Vec<u64>) {
+        for token in tokens {
+            let Some(call) = self.calls.get_mut(&token) else { continue };
+            if !matches!(call.work, FsWork::Recalling { .. }) {
+                // It is still being executed.
+                continue;
+            }
+            let work = std::mem::replace(&mut call.work, FsWork::None);
+            if let FsWork::Recalling { outcome, is_synced } = work {
+                self.conclude(token, outcome, is_synced);
+            }
+        }
+    }
+}
+
+/// The directory that a change of names answers with.
+fn made_dir(outcome: &Outcome) -> Option<FsInode> {
+    let Outcome::Done { result, .. } = outcome else { return None };
+    let (FsAnswer { inode, record }, _) = FsAnswer::split(result)?;
+    (record.mode & libc::S_IFMT == libc::S_IFDIR).then_some(inode)
+}
+
+/// The inodes of an answer, in its order.
+fn answered(look: LookWork, result: &[u8]) -> Vec<FsInode> {
+    match look.how {
+        LookAnswer::One => FsAnswer::split(result).map(|(one, _)| one.inode).into_iter().collect(),
+        LookAnswer::Walk => {
+            let names = usize::try_from(look.count).unwrap_or(usize::MAX);
+            let walked = parse_walk(result, names).map(|(found, _)| found).unwrap_or_default();
+            walked.iter().map(|one| one.inode).collect()
+        }
+        LookAnswer::List => {
+            let names = parse_list(result, look.count).unwrap_or_default();
+            names.iter().map(|name| name.head.inode).collect()
+        }
+    }
+}

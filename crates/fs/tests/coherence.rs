@@ -1,0 +1,334 @@
+//! What one mount changes others see: names and attributes at once, bytes when a file is opened.
+//!
+//! Needs FUSE; where there is none the tests say so and do nothing.
+
+#[path = "support/served.rs"]
+mod served;
+
+use libtest_mimic::{Arguments, Trial};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::process::Signal;
+use served::{MountProcess, ServedNode, started};
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a client may keep what it was told.
+const LEASE: Duration = Duration::from_secs(5);
+
+fn main() -> ExitCode {
+    if let Some(over) = started() {
+        return over;
+    }
+    let trial = |name: &str, run: fn()| {
+        let run = move || {
+            run();
+            Ok(())
+        };
+        Trial::test(name, run)
+    };
+    let mut trials = Vec::new();
+    if OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok() {
+        trials.extend([
+            trial("four_mounts_are_one_tree", four_mounts_are_one_tree),
+            trial("mounts_race_for_names", mounts_race_for_names),
+            trial("attributes_are_those_of_now", attributes_are_those_of_now),
+            trial("a_mount_that_is_stopped_is_waited_for", a_mount_that_is_stopped_is_waited_for),
+            trial("leases_outlive_the_service", leases_outlive_the_service),
+            trial("a_strict_mount_reads_what_was_written", a_strict_mount_reads_what_was_written),
+        ]);
+    } else {
+        eprintln!("/dev/fuse cannot be used here: nothing is mounted");
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// Numbers that are the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % most
+    }
+}
+
+/// What a name stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Node {
+    File(u64),
+    Dir,
+}
+
+/// The tree as it must be: two directories and what is in them; bytes of files by number.
+#[derive(Default)]
+struct Model {
+    names: BTreeMap<String, Node>,
+    bytes: BTreeMap<u64, String>,
+    next: u64,
+}
+
+impl Model {
+    fn is_empty(&self, dir: &str) -> bool {
+        !self.names.keys().any(|name| name.starts_with(&format!("{dir}/")))
+    }
+
+    /// Does a random thing in one mount; the mount must say of it what the model says.
+    fn step(&mut self, at: &Path, random: &mut Random) -> String {
+        let name = |random: &mut Random| {
+            format!("{}/{}", ["d", "e"][random.below(2) as usize], random.below(4))
+        };
+        let (one, other) = (name(random), name(random));
+        let (here, there) = (at.join(&one), at.join(&other));
+        let is_there = self.names.get(&one).cloned();
+        let (did, done) = match random.below(6) {
+            0 => ("creates", self.creates(&one, &here)),
+            1 => ("makes", self.makes(&one, &here)),
+            2 => ("removes", self.removes(&one, &here)),
+            3 => ("renames", self.renames((&one, &here), (&other, &there))),
+            4 => ("links", self.links((&one, &here), (&other, &there))),
+            _ => ("writes", self.writes(&one, &here)),
+        };
+        let text = format!("{did} {one} {other}, which is {is_there:?}, in {at:?}");
+        done.unwrap_or_else(|why| panic!("{text}: {why}"));
+        text
+    }
+
+    fn creates(&mut self, name: &str, here: &Path) -> Result<(), String> {
+        let created = OpenOptions::new().write(true).create_new(true).open(here);
+        let expected =
+            if self.names.contains_key(name) { Err(ErrorKind::AlreadyExists) } else { Ok(()) };
+        if expected.is_ok() {
+            self.next += 1;
+            self.names.insert(name.to_owned(), Node::File(self.next));
+            self.bytes.insert(self.next, String::new());
+        }
+        same(created.map(drop), expected)
+    }
+
+    fn makes(&mut self, name: &str, here: &Path) -> Result<(), String> {
+        let expected = match self.names.contains_key(name) {
+            true => Err(ErrorKind::AlreadyExists),
+            false => Ok(drop(self.names.insert(name.to_owned(), Node::Dir))),
+        };
+        same(fs::create_dir(here), expected)
+    }
+
+    fn removes(&mut self, name: &str, here: &Path) -> Result<(), String> {
+        match self.names.remove(name) {
+            None => same(fs::remove_file(here), Err(ErrorKind::NotFound)),
+            Some(Node::File(_)) => same(fs::remove_file(here), Ok(())),
+            Some(Node::Dir) => same(fs::remove_dir(here), Ok(())),
+        }
+    }
+
+    fn renames(
+        &mut self,
+        (one, here): (&str, &Path),
+        (other, there): (&str, &Path),
+    ) -> Result<(), String> {
+        let renamed = renameat_with(CWD, here, CWD, there, RenameFlags::NOREPLACE);
+        let expected = match (self.names.get(one).cloned(), self.names.contains_key(other)) {
+            (None, _) => Err(ErrorKind::NotFound),
+            (Some(_), true) => Err(ErrorKind::AlreadyExists),
+            (Some(node), false) => {
+                self.names.remove(one);
+                Ok(drop(self.names.insert(other.to_owned(), node)))
+            }
+        };
+        same(renamed.map_err(Into::into), expected)
+    }
+
+    fn links(
+        &mut self,
+        (one, here): (&str, &Path),
+        (other, there): (&str, &Path),
+    ) -> Result<(), String> {
+        let expected = match (self.names.get(one).cloned(), self.names.contains_key(other)) {
+            (None, _) => Err(ErrorKind::NotFound),
+            (Some(_), true) => Err(ErrorKind::AlreadyExists),
+            (Some(Node::Dir), false) => Err(ErrorKind::PermissionDenied),
+            (Some(node), false) => Ok(drop(self.names.insert(other.to_owned(), node))),
+        };
+        same(fs::hard_link(here, there), expected)
+    }
+
+    fn writes(&mut self, name: &str, here: &Path) -> Result<(), String> {
+        let text = format!("{name} {}", self.next);
+        let written = OpenOptions::new().write(true).truncate(true).open(here);
+        let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
+        let expected = match self.names.get(name) {
+            None => Err(ErrorKind::NotFound),
+            Some(Node::Dir) => Err(ErrorKind::IsADirectory),
+            Some(Node::File(number)) => Ok(drop(self.bytes.insert(*number, text))),
+        };
+        same(written, expected)
+    }
+
+    /// What a mount shows is what the model says.
+    fn is_shown(&self, at: &Path, text: &str) {
+        for dir in ["d", "e"] {
+            let mut shown: Vec<String> = fs::read_dir(at.join(dir))
+                .expect("a directory")
+                .map(|entry| entry.expect("a name").file_name().into_string().expect("text"))
+                .collect();
+            shown.sort();
+            let names = self.names.keys().filter_map(|name| name.strip_prefix(&format!("{dir}/")));
+            assert_eq!(shown, names.collect::<Vec<_>>(), "after: {text}; in {at:?}");
+            for name in (0..4).map(|number| format!("{dir}/{number}")) {
+                self.is_as(&at.join(&name), &name, text);
+            }
+        }
+    }
+
+    fn is_as(&self, path: &Path, name: &str, text: &str) {
+        let shown = fs::symlink_metadata(path);
+        let text = format!("after: {text}; {path:?}");
+        match self.names.get(name) {
+            None => assert_eq!(
+                shown.map(drop).map_err(|error| error.kind()),
+                Err(ErrorKind::NotFound),
+                "{text}"
+            ),
+            Some(Node::Dir) => assert!(shown.expect(&text).is_dir(), "{text}"),
+            Some(node @ Node::File(number)) => {
+                let shown = shown.expect(&text);
+                let links = self.names.values().filter(|other| *other == node).count() as u64;
+                assert_eq!((shown.nlink(), shown.is_file()), (links, true), "{text}");
+                let bytes = fs::read_to_string(path).expect(&text);
+                assert_eq!(bytes, self.bytes[number], "{text}");
+            }
+        }
+    }
+}
+
+fn same(shown: std::io::Result<()>, expected: Result<(), ErrorKind>) -> Result<(), String> {
+    let shown = shown.map_err(|error| error.kind());
+    if shown == expected { Ok(()) } else { Err(format!("{shown:?} instead of {expected:?}")) }
+}
+
+fn mounts<const COUNT: usize>(node: &ServedNode) -> [MountProcess; COUNT] {
+    std::array::from_fn(|at| MountProcess::of(node, &format!("m{at}"), ""))
+}
+
+fn four_mounts_are_one_tree() {
+    let node = ServedNode::start();
+    let mounts: [MountProcess; 4] = mounts(&node);
+    let mut random = Random(7);
+    let mut model = Model::default();
+    for dir in ["d", "e"] {
+        fs::create_dir(mounts[0].path(dir)).expect("made");
+    }
+    let begun = Instant::now();
+    let steps = 400;
+    for _ in 0..steps {
+        let at = mounts[random.below(4) as usize].path("");
+        let text = model.step(&at, &mut random);
+        let look = mounts[random.below(4) as usize].path("");
+        model.is_shown(&look, &text);
+    }
+    assert!(model.next > 20, "files were made");
+    assert!(model.is_empty("d") || model.is_empty("e") || model.names.len() > 1);
+    let most = LEASE * 8;
+    assert!(begun.elapsed() < most, "nobody waits for leases to end: {:?}", begun.elapsed());
+}
+
+/// Of many that make the same name at once one does it, and nobody waits for a lease to end.
+fn mounts_race_for_names() {
+    let node = ServedNode::start();
+    let mounts: [MountProcess; 2] = mounts(&node);
+    let dir = |at: usize| mounts[at % 2].path("d");
+    fs::create_dir(dir(0)).expect("made");
+    let begun = Instant::now();
+    let (rounds, threads) = (60, 4);
+    for round in 0..rounds {
+        let name = format!("{}", round % 5);
+        let made = thread::scope(|scope| {
+            let racers = (0..threads).map(|at| {
+                let path = dir(at).join(&name);
+                scope.spawn(move || File::create_new(path).is_ok())
+            });
+            let racers: Vec<_> = racers.collect();
+            racers.into_iter().filter_map(|racer| racer.join().ok()).filter(|made| *made).count()
+        });
+        assert_eq!(made, 1, "round {round}");
+        assert!(dir(round).join(&name).exists() && dir(round + 1).join(&name).exists());
+        fs::remove_file(dir(round).join(&name)).expect("removed");
+        assert!(!dir(round).join(&name).exists() && !dir(round + 1).join(&name).exists());
+    }
+    assert!(begun.elapsed() < LEASE * 4, "{:?}", begun.elapsed());
+}
+
+fn attributes_are_those_of_now() {
+    let node = ServedNode::start();
+    let [one, two]: [MountProcess; 2] = mounts(&node);
+    File::create(one.path("a")).expect("made");
+    for round in 0..50 {
+        let mode = 0o600 + round % 8;
+        assert!(two.path("a").exists(), "it is kept there");
+        fs::set_permissions(one.path("a"), PermissionsExt::from_mode(mode)).expect("set");
+        let shown = fs::metadata(two.path("a")).expect("there").mode();
+        assert_eq!(shown & 0o777, mode, "round {round}");
+        let text = "x".repeat(round as usize + 1);
+        fs::write(one.path("a"), &text).expect("written");
+        let file = File::open(two.path("a")).expect("opened");
+        let size = file.metadata().expect("open").len();
+        assert_eq!(size, text.len() as u64, "round {round}");
+        assert_eq!(std::io::read_to_string(file).expect("text"), text);
+    }
+}
+
+fn a_mount_that_is_stopped_is_waited_for() {
+    let node = ServedNode::start();
+    let [one, two]: [MountProcess; 2] = mounts(&node);
+    fs::write(one.path("a"), "a").expect("written");
+    assert!(two.path("a").exists());
+    two.signal(Signal::STOP);
+    let begun = Instant::now();
+    fs::rename(one.path("a"), one.path("b")).expect("renamed");
+    let took = begun.elapsed();
+    assert!(took > LEASE / 2, "its lease ran still: {took:?}");
+    assert!(took < LEASE * 3, "{took:?}");
+    let begun = Instant::now();
+    fs::rename(one.path("b"), one.path("c")).expect("renamed");
+    assert!(begun.elapsed() < LEASE / 2, "it has none any more: {:?}", begun.elapsed());
+    two.signal(Signal::CONT);
+    assert!(!two.path("a").exists() && two.path("c").exists());
+}
+
+fn leases_outlive_the_service() {
+    let node = ServedNode::start();
+    let [one, two]: [MountProcess; 2] = mounts(&node);
+    fs::write(one.path("a"), "a").expect("written");
+    assert!(two.path("a").exists());
+    two.signal(Signal::STOP);
+    let begun = Instant::now();
+    node.kill_service();
+    fs::rename(one.path("a"), one.path("b")).expect("renamed");
+    assert!(begun.elapsed() > LEASE / 2, "the other's lease ran still: {:?}", begun.elapsed());
+    two.signal(Signal::CONT);
+    assert!(!two.path("a").exists() && two.path("b").exists());
+}
+
+fn a_strict_mount_reads_what_was_written() {
+    let node = ServedNode::start();
+    let one = MountProcess::of(&node, "one", "");
+    let two = MountProcess::of(&node, "two", "cache=strict");
+    let mut writer = File::create(one.path("a")).expect("made");
+    let reader = File::open(two.path("a")).expect("opened");
+    for round in 0..50_u64 {
+        let text = round.to_le_bytes();
+        writer.write_all(&text).expect("written");
+        // This mount gathers writes; once they are synced they are finished.
+        writer.sync_data().expect("synced");
+        let mut read = [0; 8];
+        std::os::unix::fs::FileExt::read_exact_at(&reader, &mut read, round * 8).expect("there");
+        assert_eq!(read, text);
+        assert_eq!(reader.metadata().expect("open").len(), (round + 1) * 8);
+    }
+}
