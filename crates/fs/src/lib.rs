@@ -5,10 +5,12 @@
 //!
 //! Modules in reading order: [`protocol`] (what both sides say), [`store`] (what outlives the
 //! service's machine), [`server`] (the service), [`client`] (the side that asks), [`mount`] (a file
-//! system on a directory), [`tools`] (what people ask of whole trees).
+//! system on a directory), [`tools`] (what people ask of whole trees), [`check`] (whether a store
+//! is as it should be).
 
 #![forbid(unsafe_code)]
 
+pub mod check;
 pub mod client;
 pub mod mount;
 pub mod protocol;

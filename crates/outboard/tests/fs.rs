@@ -275,6 +275,7 @@ fn kills_lose_nothing_that_was_promised() {
             let next = match next {
                 Some(next) => {
                     served.kill_all();
+                    assert_eq!(checked(&home), (Some(0), String::new()), "round {round}");
                     next.start()
                 }
                 None => {
@@ -346,6 +347,59 @@ fn write(directory: &Path, at: usize) -> std::io::Result<bool> {
         file.sync_all()?;
     }
     Ok(is_synced)
+}
+
+/// What a check of the store comes to, once its server is gone, and what it says to people.
+fn checked(home: &Home) -> (Option<i32>, String) {
+    let begun = Instant::now();
+    loop {
+        let output = home.run(&["fs", "check", "--store", "store"]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        if !error.contains("in use") || begun.elapsed() > SOON {
+            let said = String::from_utf8_lossy(&output.stdout);
+            let is_usual = |line: &&str| *line != "no damage" && !line.starts_with("commit ");
+            let said = said.lines().filter(is_usual).map(|line| format!("{line}\n"));
+            // A checkpoint may have been under way.
+            let said = said.filter(|line| !line.starts_with("a checkpoint is not whole"));
+            return (output.status.code(), said.collect::<String>() + &error);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_check_says_what_is_damaged() {
+    let home = Home::new("fs-check");
+    let served = Served::start(&home, &["--size", "64MiB"]);
+    let mounted = Mounted::of(&home, &served, "mnt", "");
+    mounted.run("mkdir d; for n in $(seq 300); do echo $n > d/$n; sync d/$n; done");
+    let output = home.run(&["fs", "check", "--store", "store"]);
+    assert_eq!(output.status.code(), Some(2), "it is served");
+    drop(mounted);
+    served.kill_all();
+    assert_eq!(checked(&home), (Some(0), String::new()));
+    let found = home.told(&["fs", "check", "--store", "store", "--json"]);
+    let found: serde_json::Value = serde_json::from_str(&found).expect("JSON");
+    assert_eq!((&found["names"], &found["damage_count"]), (&301.into(), &0.into()));
+    let store = home.0.join("store");
+    let flip = |name: &str, part: usize| {
+        let path = store.join(name);
+        let mut bytes = fs::read(&path).expect("a file");
+        let used = bytes.iter().rposition(|byte| *byte != 0).expect("something");
+        bytes[used * part / 100] ^= 4;
+        fs::write(&path, &bytes).expect("written");
+        bytes[used * part / 100] ^= 4;
+        bytes
+    };
+    let log = flip("log.00000001", 50);
+    let (code, said) = checked(&home);
+    assert!(code == Some(1) && said.contains("log.00000001 is damaged"), "{said}");
+    fs::write(store.join("log.00000001"), log).expect("mended");
+    flip("checkpoint.0", 30);
+    let (code, said) = checked(&home);
+    assert!(code == Some(1) && said.contains("neither of the two is whole"), "{said}");
+    let output = home.run(&["fs", "check", "--store", "nowhere"]);
+    assert_eq!(output.status.code(), Some(2));
 }
 
 #[test]

@@ -31,5 +31,7 @@ mod reads;
 mod table;
 
 pub use backend::{FsBackend, FsBackendOptions, FsCounters};
+#[cfg(test)]
+pub(crate) use modules::MODULES;
 pub use modules::fs_module;
 pub use process::{check_table, serve};

@@ -5,7 +5,7 @@ use outboard_offcode::{LoadError, ModuleStore, WasmEngine};
 use std::collections::HashSet;
 
 /// Each after those that it imports.
-const MODULES: [(&str, &[u8]); 7] = [
+pub(crate) const MODULES: [(&str, &[u8]); 7] = [
     ("alloc", include_bytes!("../../../../modules/built/alloc.wasm")),
     ("blocks", include_bytes!("../../../../modules/built/blocks.wasm")),
     ("table", include_bytes!("../../../../modules/built/table.wasm")),

@@ -1,6 +1,7 @@
 //! `outboard fs`: the active file system.
 
 mod at;
+mod check;
 mod mount;
 mod serve;
 mod stats;
@@ -25,6 +26,7 @@ pub(crate) enum FsCommand {
     Du(trees::DuArgs),
     Rm(trees::RmArgs),
     Stats(stats::FsStatsArgs),
+    Check(check::CheckArgs),
     Exec(FsExecArgs),
 }
 
@@ -39,6 +41,7 @@ pub(crate) fn run(command: FsCommand) -> Result<ExitCode, Box<dyn Error>> {
         FsCommand::Du(args) => trees::du(&args),
         FsCommand::Rm(args) => trees::rm(&args),
         FsCommand::Stats(args) => stats::stats(&args).map(success),
+        FsCommand::Check(args) => check::check(&args),
         FsCommand::Exec(args) => fs_exec(&args).map(success),
     }
 }
