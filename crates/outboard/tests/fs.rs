@@ -367,6 +367,137 @@ fn checked(home: &Home) -> (Option<i32>, String) {
     }
 }
 
+fn shell(directory: &Path, script: &str) -> String {
+    let output = Command::new("bash").args(["-ec", script]).current_dir(directory).output();
+    let output = output.expect("a shell");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{script}: {error}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A tree with everything that a tree can have.
+const TREE: &str = r#"
+    mkdir -p src/a/b/c src/many src/empty src/shut src/open
+    for n in $(seq 700); do echo $n > src/many/$n; done
+    for n in 1 4095 4096 4097 32768 32769 200000 3000001; do
+        head -c $n /dev/urandom > src/a/$n
+        touch -d "1999-12-31 23:59:59.$n" src/a/$n
+    done
+    for n in $(seq 60); do head -c 50000 /dev/urandom > src/a/b/$n; done
+    : > src/a/nothing
+    ln -s nowhere src/a/dangling; ln -s ../.. src/a/b/up
+    touch -hd '2001-02-03 04:05:06.7' src/a/b/up
+    ln src/a/1 src/a/b/c/one; ln src/a/1 src/empty/../many/uno
+    ln src/a/dangling src/a/b/too
+    mkfifo -m 640 src/fifo
+    if [ $(id -u) = 0 ]; then
+        mknod src/null c 1 3; chown 12:34 src/a/4096; chown -h 5:6 src/a/b/up
+    fi
+    truncate -s 200M src/hole; printf end | dd of=src/gaps bs=1 seek=90000000 status=none
+    printf middle | dd of=src/gaps bs=1 seek=5000000 conv=notrunc status=none
+    truncate -s 120M src/gaps
+    python3 - <<'END'
+import os, socket
+os.setxattr('src/a/4097', 'user.short', b'x')
+os.setxattr('src/a/4097', 'user.with bytes', bytes(range(256)) * 10)
+os.setxattr('src/empty', 'user.of a directory', b'')
+for name in (b'\xff\xfe', b'new\nline', b'n' * 255, b' ', b'-rf', b"'\"\\"):
+    os.mkdir(b'src/open/' + name)
+    open(b'src/open/' + name + b'/' + name, 'wb').write(name)
+os.utime('src/many/7', ns=(-5, -1234567890123456789))
+END
+    chmod 4755 src/a/4095; chmod 0 src/a/32768; chmod 1777 src/open
+    chmod 2750 src/a/b; chmod 555 src/shut
+"#;
+
+#[test]
+fn trees_come_back_as_they_went() {
+    let home = Home::new("fs-copy");
+    let served = Served::start(&home, &["--size", "512MiB"]);
+    let mounted = Mounted::of(&home, &served, "mnt", "");
+    shell(&home.0, TREE);
+    let differences = |back: &str| {
+        let script = format!("rsync -aHAXn --delete --itemize-changes src/ {back}/");
+        shell(&home.0, &script)
+    };
+    // Into the root, as a new name, by a path in a mount, and the other way round.
+    let at = |path: &str| format!("{}:{path}", served.address);
+    let told = home.told(&["fs", "import", "src", &at("/"), "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(told["failures"], 0, "{told}");
+    assert_eq!(differences("mnt"), "");
+    home.told(&["fs", "import", "mnt/shut/../a", "mnt/open/a"]);
+    home.told(&["fs", "export", &at("/"), "whole"]);
+    home.told(&["fs", "rm", "-r", &at("/open/a")]);
+    assert_eq!(shell(&home.0, "rsync -aHAXn --delete -i src/a/ whole/open/a/"), "");
+    fs::create_dir(home.0.join("back")).expect("made");
+    home.told(&["fs", "export", "mnt/.", "back"]);
+    shell(&home.0, "touch -r src/open mnt/open back/open");
+    assert_eq!(differences("back"), "");
+    let times = |tree: &str| {
+        shell(&home.0.join(tree), "find . -type f -printf '%T@ %p %s %m %n %U\\n' | LC_ALL=C sort")
+    };
+    assert_eq!(times("src"), times("back"));
+    shell(&home.0, "test $(du -sm back | cut -f1) -lt 40; cmp src/gaps back/gaps");
+    home.told(&["fs", "import", &at("/empty"), "src/a/b/c"]);
+    assert_eq!(shell(&home.0, "rsync -aXn --delete -i src/a/b/c/ mnt/empty/"), "");
+    shell(&home.0, "test -z \"$(find mnt . -name '.*port-*')\"");
+    drop(mounted);
+    drop(served);
+    assert_eq!(checked(&home), (Some(0), String::new()));
+}
+
+#[test]
+fn copies_that_cannot_be_whole_are_no_copies() {
+    let home = Home::new("fs-copy-ends");
+    let served = Served::start(&home, &["--size", "24MiB", "--metadata", "16MiB"]);
+    let at = |path: &str| format!("{}:{path}", served.address);
+    shell(&home.0, "mkdir -p src/d; for n in $(seq 40); do echo $n > src/d/$n; done; mkdir full");
+    home.told(&["fs", "import", "src", &at("/there")]);
+    for target in ["/there", "/there/d/1", "/nowhere/src", "/there/d/.."] {
+        home.complaint(&["fs", "import", "src", &at(target)]);
+    }
+    let why = home.complaint(&["fs", "import", "src", &at("/there")]);
+    assert!(why.contains("there is something already"), "{why}");
+    let why = home.complaint(&["fs", "export", &at("/there"), "src"]);
+    assert!(why.contains("there is something already"), "{why}");
+    // What cannot be read is told, and the rest is copied.
+    shell(&home.0, "mkdir -p src/proc; ln -s nothing src/z; mkfifo src/f");
+    let mount = Mounted::of(&home, &served, "src/proc", "");
+    let output = home.run(&["fs", "import", "src", &at("/some")]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("src/proc") && said.contains("another file system"), "{said}");
+    drop(mount);
+    let told = home.told(&["fs", "count", &at("/some")]);
+    assert!(told.starts_with("40 files, 2 directories, 1 symbolic links, 1 others"), "{told}");
+    // No space: nothing is there that looks whole.
+    shell(&home.0, "for n in $(seq 40); do head -c 1M /dev/urandom > full/$n; done");
+    let why = home.complaint(&["fs", "import", "full", &at("/full")]);
+    assert!(why.contains("No space") && why.contains(".full.import-"), "{why}");
+    let found = home.told(&["fs", "find", &at("/"), "-maxdepth", "1", "-name", "*full*"]);
+    assert!(found.contains("/.full.import-") && !found.contains("/full"), "{found}");
+    let left = found.trim().to_owned();
+    home.told(&["fs", "rm", "-r", &left]);
+    // One that is killed in its midst.
+    shell(&home.0, "rm -r full; mkdir full; for n in $(seq 3000); do echo $n > full/$n; done");
+    let mut import =
+        home.command(&["fs", "import", "full", &at("/full")]).spawn().expect("started");
+    loop {
+        let found = home.told(&["fs", "count", &at("/")]);
+        let files: u64 = found.split(' ').next().and_then(|word| word.parse().ok()).expect("files");
+        if files > 100 || import.try_wait().expect("known").is_some() {
+            break;
+        }
+    }
+    kill(import.id());
+    let killed = !import.wait().expect("it ends").success();
+    let found = home.told(&["fs", "find", &at("/"), "-maxdepth", "1", "-name", "*full*"]);
+    assert_eq!(killed, !found.contains("/full"), "{found}");
+    drop(served);
+    assert_eq!(checked(&home), (Some(0), String::new()));
+}
+
 #[test]
 fn a_check_says_what_is_damaged() {
     let home = Home::new("fs-check");
