@@ -26,6 +26,11 @@ impl ReadyServer {
     fn start(self) -> Served {
         let Self(mut child) = self;
         child.stdin.take().expect("piped").write_all(b"go\n").expect("told");
+        Self(child).told()
+    }
+
+    fn told(self) -> Served {
+        let Self(mut child) = self;
         let mut line = String::new();
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
         out.read_line(&mut line).expect("a line");
@@ -66,6 +71,29 @@ impl Served {
         let shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         ReadyServer(shell.expect("a shell"))
     }
+
+    /// A node with a table of its own, on a machine with other users: alice is in the group team,
+    /// bob is not.
+    fn of_table(home: &Home, table: &str) -> Self {
+        let about = "[fs]\nstore = \"STORE\"\nsize = \"64MiB\"\nroot_squash = false\n";
+        let about = about.replace("STORE", home.0.join("store").to_str().expect("text"));
+        let config = format!("serve = [\"fs\"]\n{about}{table}");
+        fs::write(home.0.join("node.toml"), config).expect("written");
+        let users =
+            "root:x:0:0::/:/bin/sh\nalice:x:4001:4001::/:/bin/sh\nbob:x:4002:4002::/:/bin/sh\n";
+        fs::write(home.0.join("passwd"), users).expect("written");
+        fs::write(home.0.join("group"), "root:x:0:\nteam:x:4100:alice\n").expect("written");
+        let script =
+            "mount --bind passwd /etc/passwd && mount --bind group /etc/group && exec \"$@\"";
+        let outboard = home.command(&["node", "--config", "node.toml", "--listen", "127.0.0.1:0"]);
+        let mut shell = Command::new("unshare");
+        shell.args(["-m", "sh", "-c", script, "sh"]).arg(outboard.get_program());
+        shell.args(outboard.get_args()).current_dir(&home.0).env("HOME", &home.0);
+        shell.env("XDG_CACHE_HOME", home.0.join("cache"));
+        let child = shell.stdout(Stdio::piped()).spawn().expect("unshare");
+        ReadyServer(child).told()
+    }
+
     /// The processes of its services.
     fn services(&self) -> Vec<u32> {
         let pid = self.node.0.id();
@@ -496,6 +524,78 @@ fn copies_that_cannot_be_whole_are_no_copies() {
     assert_eq!(killed, !found.contains("/full"), "{found}");
     drop(served);
     assert_eq!(checked(&home), (Some(0), String::new()));
+}
+
+/// A process of another user, which may be in other groups than the server knows.
+const ALICE: &str = "setpriv --reuid 4001 --regid 4001 --groups 4100";
+const BOB: &str = "setpriv --reuid 4002 --regid 4002 --groups 4100";
+
+/// Other users, mounts of theirs and what they see need root.
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("skipped: it needs root");
+    }
+    is_root
+}
+
+#[test]
+fn groups_are_those_of_the_server() {
+    if !is_root() {
+        return;
+    }
+    for (home, table, may) in [("fs-groups", "", true), ("fs-said", "groups = \"client\"\n", false)]
+    {
+        let home = Home::new(home);
+        let served = Served::of_table(&home, table);
+        let mounted = Mounted::of(&home, &served, "mnt", "allow_other");
+        mounted.run("mkdir team; chgrp 4100 team; chmod 2770 team; echo secret > team/old");
+        mounted.run("chmod 640 team/old");
+        let alice = format!("{ALICE} sh -ec 'cat team/old; echo new > team/new; rm team/new'");
+        let (home, script) = (&mounted.directory, format!("if {alice}; then echo may; fi 2>&1"));
+        assert_eq!(shell(home, &script).ends_with("may\n"), may, "{table}");
+        // What the client's kernel lets pass, the server does not.
+        mounted.run(&format!("if {BOB} sh -c 'echo > team/no' 2>/dev/null; then exit 1; fi"));
+        mounted.run(&format!("mkdir p; chmod 777 p; {BOB} sh -ec 'echo x > p/x; rm p/x'"));
+    }
+}
+
+#[test]
+fn an_identity_is_the_user_that_the_server_says() {
+    if !is_root() {
+        return;
+    }
+    let (home, other) = (Home::new("fs-bound"), Home::new("fs-bound-other"));
+    home.told(&["key", "new"]);
+    let key = ".config/outboard/key";
+    fs::create_dir_all(other.0.join(key).parent().expect("one")).expect("made");
+    fs::copy(home.0.join(key), other.0.join(key)).expect("copied");
+    let shown = other.told(&["key", "show", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+    let table = format!("[fs.uid]\n{} = 4001\n", shown["node"]);
+    let served = Served::of_table(&home, &table);
+    let mounted = Mounted::of(&home, &served, "mnt", "allow_other");
+    mounted.run(
+        "chmod 755 .; mkdir p; chmod 1777 p; echo mine > p/root; chmod 600 p/root; mkdir team",
+    );
+    mounted.run("chgrp 4100 team; chmod 770 team");
+    let theirs = Mounted::of(&other, &served, "mnt", "");
+    theirs.run("echo theirs > p/a; echo team > team/b; mv p/a p/c; mkdir p/d");
+    for refused in
+        ["cat p/root", "rm -f p/root", "mv p/root p/x", "chown 0 p/c", "touch new", "chmod 777 p"]
+    {
+        theirs.run(&format!("if {refused} 2> /dev/null; then exit 1; fi"));
+    }
+    // Many at once are no way around it.
+    let at = |path: &str| format!("{}:{path}", served.address);
+    shell(&other.0, "mkdir -p src/d; echo x > src/d/x; ln -s x src/d/l");
+    other.told(&["fs", "import", "src", &at("/p/src")]);
+    other.complaint(&["fs", "import", "src", &at("/src")]);
+    other.complaint(&["fs", "rm", &at("/p/root")]);
+    let owners = mounted.run("find p team -mindepth 1 -printf '%U:%G %p\\n' | sort");
+    let expected = "0:0 p/root\n4001:4001 p/c\n4001:4001 p/d\n4001:4001 p/src\n\
+        4001:4001 p/src/d\n4001:4001 p/src/d/l\n4001:4001 p/src/d/x\n4001:4001 team/b\n";
+    assert_eq!(owners, expected);
 }
 
 #[test]

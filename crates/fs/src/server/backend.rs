@@ -3,6 +3,7 @@
 //! A request costs the same however many files, clients or other requests there are. Bytes that
 //! requests have in memory are bounded in all: who comes when there are too many waits.
 
+use super::accounts::{ServerAccounts, UserRules};
 use super::call::{FsCall, FsWork, OwnWork, ReadWork};
 use super::durable::DurableCommits;
 use super::entries::EntryKind;
@@ -58,6 +59,8 @@ pub struct FsBackendOptions {
     pub waker: Waker,
     /// The file that is there while somebody has a lock, so that the next start waits for them.
     pub lock_marker: Option<PathBuf>,
+    /// Who clients are.
+    pub users: UserRules,
     /// Says when the modules are loaded, or why they are not. Requests wait until then.
     pub loaded: mpsc::Receiver<Result<(), String>>,
 }
@@ -114,8 +117,9 @@ struct FsReport {
 /// See this file's first lines.
 pub struct FsBackend {
     pub(super) region: Arc<ActiveRegion>,
-    module: ModuleHash,
+    pub(super) module: ModuleHash,
     pub(super) store: DurableCommits,
+    pub(super) accounts: ServerAccounts,
     pub(super) io: IoThreads,
     pub(super) pool: BlockPool,
     pub(super) opens: OpenInodes,
@@ -130,7 +134,7 @@ pub struct FsBackend {
     pub(super) waiting: VecDeque<u64>,
     /// Requests that wait until a commit is durable.
     durable: BTreeMap<u64, Vec<u64>>,
-    held: VecDeque<(BackendCaller, Request)>,
+    pub(super) held: VecDeque<(BackendCaller, Request)>,
     /// Bytes of files that requests have in memory.
     pub(super) under_way: usize,
     pub(super) is_reaping: bool,
@@ -140,7 +144,7 @@ pub struct FsBackend {
     pub(super) is_swept: bool,
     loaded: mpsc::Receiver<Result<(), String>>,
     /// Why there is no file system.
-    broken: Option<String>,
+    pub(super) broken: Option<String>,
     /// Flags of a file system that is made.
     flags: u64,
     /// The modules are loaded, and there is a file system in the region.
@@ -158,8 +162,8 @@ impl FsBackend {
     /// A service on a file system that is there.
     #[must_use]
     pub fn new(options: FsBackendOptions) -> Self {
-        let FsBackendOptions { region, module, store, sync, flags, waker, lock_marker, loaded } =
-            options;
+        let FsBackendOptions { region, module, store, sync, flags, waker, .. } = options;
+        let FsBackendOptions { lock_marker, users, loaded, .. } = options;
         let wakes = waker.clone();
         if !store.wake_by(Box::new(move || wakes.wake())) {
             tracing::error!("the store wakes somebody else");
@@ -168,6 +172,7 @@ impl FsBackend {
         Self {
             region,
             module,
+            accounts: ServerAccounts::new(users, waker.clone()),
             io: IoThreads::new(Arc::clone(store.data()), waker),
             pool: BlockPool::new(store.data().block_count()),
             store,
@@ -293,12 +298,12 @@ impl FsBackend {
         }
     }
 
-    fn must_wait(&self) -> bool {
+    pub(super) fn must_wait(&self) -> bool {
         !self.is_ready || self.under_way >= UNDER_WAY_MAX || self.store.is_behind()
     }
 
     /// A request of the module's that is not held back; what of it is to be executed now.
-    fn begin(
+    pub(super) fn begin(
         &mut self,
         caller: BackendCaller,
         kind: EntryKind,
@@ -431,29 +436,14 @@ impl FsBackend {
 }
 
 impl RegionBackend for FsBackend {
-    fn before(&mut self, caller: BackendCaller, mut request: Request) -> Option<Request> {
-        if request.module != self.module {
-            // Anybody's code may look.
-            request.may_write = false;
-            return Some(request);
-        }
-        let Some(kind) = EntryKind::of(&request.entry) else {
-            let why = format!("{:?} is no entry for clients", request.entry);
-            self.answer(request.token, Outcome::Refused(why));
-            return None;
+    fn before(&mut self, caller: BackendCaller, request: Request) -> Option<Request> {
+        // Whoever loads a module of its own may look at everything: it is for nobody.
+        let is_known = request.module == self.module || request.module == super::modules::walks();
+        let request = match is_known {
+            true => self.accounts.admit(caller, request, Instant::now())?,
+            false => request,
         };
-        if let Some(why) = self.broken.clone() {
-            self.fail(request.token, libc::EIO, &why);
-            return None;
-        }
-        let has_bytes = matches!(kind, EntryKind::Read | EntryKind::Write);
-        let waits = self.must_wait() || !self.held.is_empty();
-        if !self.is_ready || ((has_bytes || kind.writes()) && waits) {
-            self.counters.held += 1;
-            self.held.push_back((caller, request));
-            return None;
-        }
-        self.begin(caller, kind, request)
+        self.admitted(caller, request)
     }
 
     fn after(&mut self, token: u64, outcome: Outcome) -> Option<Outcome> {
@@ -524,6 +514,7 @@ impl RegionBackend for FsBackend {
         for inode in self.opens.expire(now) {
             self.closed(inode);
         }
+        self.take_known(now);
         self.locks_turn(now);
         self.keep_house(now);
         self.take_held();
@@ -535,7 +526,7 @@ impl RegionBackend for FsBackend {
 
     fn deadline(&self) -> Option<Instant> {
         let deadlines = self.opens.deadline().into_iter().chain(self.orphans_at);
-        deadlines.chain(self.locks.deadline()).min()
+        deadlines.chain(self.locks.deadline()).chain(self.accounts.deadline()).min()
     }
 
     fn ended(&mut self) -> Result<(), ServiceError> {
