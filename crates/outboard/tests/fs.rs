@@ -560,19 +560,106 @@ fn groups_are_those_of_the_server() {
     }
 }
 
+/// Another user with the same key, and that one's identity.
+fn another(home: &Home, name: &str) -> (Home, String) {
+    let (other, key) = (Home::new(name), ".config/outboard/key");
+    home.told(&["key", "new"]);
+    fs::create_dir_all(other.0.join(key).parent().expect("one")).expect("made");
+    fs::copy(home.0.join(key), other.0.join(key)).expect("copied");
+    let shown = other.told(&["key", "show", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+    (other, shown["node"].as_str().expect("text").to_owned())
+}
+
+/// Bytes and inodes of an identity.
+fn used_by(who: &Home, served: &Served) -> (u64, u64) {
+    let stats = who.told(&["fs", "stats", &served.address, "--json"]);
+    let stats: serde_json::Value = serde_json::from_str(&stats).expect("JSON");
+    let number = |name: &str| stats["quota"][name].as_u64().expect("a number");
+    (number("bytes_used"), number("inodes_used"))
+}
+
+#[test]
+fn an_identity_has_what_it_may_and_pays_for_what_it_made() {
+    if !is_root() {
+        return;
+    }
+    let home = Home::new("fs-quota");
+    let (other, identity) = another(&home, "fs-quota-other");
+    let table = |inodes: u32| {
+        format!("[fs.quota]\n{identity} = {{ bytes = \"4MiB\", inodes = {inodes} }}\n")
+    };
+    let served = Served::of_table(&home, &table(12));
+    let mounted = Mounted::of(&home, &served, "mnt", "");
+    let theirs = Mounted::of(&other, &served, "mnt", "");
+    let refused = |script: &str| {
+        let script =
+            format!("if {{ {script}; }} 2> $S; then exit 1; fi; grep -q 'quota exceeded' $S");
+        theirs.run(&format!("S=$(mktemp); {script}; rm $S"));
+    };
+    theirs.run("mkdir d; head -c 3M /dev/zero > d/a; sync d/a");
+    assert_eq!(used_by(&other, &served), (3 << 20, 2));
+    refused("head -c 2M /dev/zero > d/a2 && sync d/a2");
+    theirs.run("rm -f d/a2");
+    // The one who made it pays, whatever becomes of it; what others make costs nothing.
+    mounted.run("mv d/a d/b; chown 77 d/b; head -c 8M /dev/zero > own; cp own d/own; ln d/b l");
+    assert_eq!(used_by(&other, &served), (3 << 20, 2));
+    mounted.run("head -c 512k /dev/zero >> d/b; sync d/b");
+    assert_eq!(used_by(&other, &served), (7 << 19, 2));
+    theirs.run("truncate -s 1M l");
+    assert_eq!(used_by(&other, &served), (1 << 20, 2));
+    theirs.run("stat -f -c %b . | grep -qx 1024");
+    theirs.run("for n in $(seq 9); do : > d/$n; done");
+    refused("touch d/10 d/11 d/12");
+    // Nothing of it is lost with the server.
+    theirs.run("rm -f d/1? ; sync .");
+    mounted.run("rm d/b; sync .");
+    assert_eq!(used_by(&other, &served), (1 << 20, 11));
+    drop((theirs, mounted));
+    served.kill_all();
+    assert_eq!(checked(&home), (Some(0), String::new()));
+    let served = Served::of_table(&home, &table(5));
+    let mounted = Mounted::of(&home, &served, "mnt", "");
+    let theirs = Mounted::of(&other, &served, "mnt", "");
+    assert_eq!(used_by(&other, &served), (1 << 20, 11));
+    theirs.run("if touch new; then exit 1; fi; rm d/[1-7] l; echo x > new; rm new");
+    assert_eq!(used_by(&other, &served), (0, 3));
+    let said = other.told(&["fs", "stats", &served.address]);
+    assert!(said.contains("quota     3 of 5 inodes used by this identity"), "{said}");
+    drop((theirs, mounted, served));
+    assert_eq!(checked(&home), (Some(0), String::new()));
+}
+
+#[test]
+fn an_identity_without_its_limit_is_counted_nevertheless() {
+    if !is_root() {
+        return;
+    }
+    let home = Home::new("fs-quota-gone");
+    let (other, identity) = another(&home, "fs-quota-gone-other");
+    let table = format!("[fs.quota]\n{identity} = {{ inodes = 2 }}\n");
+    let served = Served::of_table(&home, &table);
+    let theirs = Mounted::of(&other, &served, "mnt", "");
+    theirs.run("mkdir d; : > d/1; if touch d/2; then exit 1; fi");
+    drop((theirs, served));
+    let served = Served::of_table(&home, "");
+    let theirs = Mounted::of(&other, &served, "mnt", "");
+    theirs.run("for n in $(seq 20); do : > d/n$n; done");
+    assert_eq!(used_by(&other, &served), (0, 22));
+    theirs.run("rm -r d");
+    assert_eq!(used_by(&other, &served), (0, 0));
+    drop((theirs, served));
+    assert_eq!(checked(&home), (Some(0), String::new()));
+}
+
 #[test]
 fn an_identity_is_the_user_that_the_server_says() {
     if !is_root() {
         return;
     }
-    let (home, other) = (Home::new("fs-bound"), Home::new("fs-bound-other"));
-    home.told(&["key", "new"]);
-    let key = ".config/outboard/key";
-    fs::create_dir_all(other.0.join(key).parent().expect("one")).expect("made");
-    fs::copy(home.0.join(key), other.0.join(key)).expect("copied");
-    let shown = other.told(&["key", "show", "--json"]);
-    let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
-    let table = format!("[fs.uid]\n{} = 4001\n", shown["node"]);
+    let home = Home::new("fs-bound");
+    let (other, identity) = another(&home, "fs-bound-other");
+    let table = format!("[fs.uid]\n{identity} = 4001\n");
     let served = Served::of_table(&home, &table);
     let mounted = Mounted::of(&home, &served, "mnt", "allow_other");
     mounted.run(

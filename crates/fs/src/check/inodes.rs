@@ -15,7 +15,7 @@ const FIRST_POWER: u64 = 6;
 const ROOT_ENTRIES: u32 = 8;
 const NODE_ENTRIES: u64 = 31;
 const NODE: u64 = 512;
-const LEVELS_MAX: u32 = 12;
+const LEVELS_MAX: u16 = 12;
 const EXTENT_MAX: u64 = 4096;
 
 pub(super) const DIRECTORY: u32 = 4;
@@ -178,7 +178,7 @@ impl<'a> FoundInodes<'a> {
     fn level(
         &self,
         entries: &[(u64, u64)],
-        (level, is_first): (u32, bool),
+        (level, is_first): (u16, bool),
         each: EachExtent<'_>,
     ) -> Result<(), String> {
         for (index, (key, value)) in entries.iter().enumerate() {
@@ -198,7 +198,7 @@ impl<'a> FoundInodes<'a> {
         Ok(())
     }
 
-    fn node(&self, at: u64, level: u32) -> Option<Vec<(u64, u64)>> {
+    fn node(&self, at: u64, level: u16) -> Option<Vec<(u64, u64)>> {
         let head = self.region.word(at)?;
         let count = head >> 32;
         let is_one = head & 0xffff_ffff == u64::from(level) && (1..=NODE_ENTRIES).contains(&count);

@@ -5,8 +5,8 @@
 //! them is not noticed.
 //!
 //! Modules in reading order: `found` (what is wrong, and where), `bytes` (reading a region),
-//! `heap`, `table`, `names`, `inodes`, `blocks` (a module's state each), `tree` (names and inodes
-//! against each other).
+//! `heap`, `table`, `names`, `inodes`, `blocks` (a module's state each), `tenants` (who pays),
+//! `tree` (names and inodes against each other).
 
 mod blocks;
 mod bytes;
@@ -15,6 +15,7 @@ mod heap;
 mod inodes;
 mod names;
 mod table;
+mod tenants;
 mod tree;
 
 pub use found::FsDamage;
@@ -29,6 +30,7 @@ use inodes::FoundInodes;
 use outboard_mem::SharedRegion;
 use std::path::Path;
 use table::Table;
+use tenants::TenantUse;
 use tree::TreeCheck;
 
 /// What there is, and what is wrong with it.
@@ -118,7 +120,9 @@ fn check_tree(
     let mut tree = TreeCheck::new(region, &inodes, table.names);
     tree.walk(root, &mut heap, found);
     tree.check_nameless((head[7], head[6]), &mut heap, found);
-    tree.end(found, report);
+    let mut tenants = TenantUse::default();
+    tree.end(found, report, &mut tenants);
+    tenants.end(region, head[1], &mut heap, found);
     let seen = blocks.end(region, blocks_at, found);
     (report.blocks, report.reserved) = (seen.used, seen.reserved);
     tree::name_wrong_blocks(&inodes, &seen.wrong, found);

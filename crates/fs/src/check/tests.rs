@@ -8,8 +8,8 @@ use super::inodes::FoundInodes;
 use super::{FsCheckReport, check_region};
 use crate::protocol::{
     FsAnswer, FsBlocksRun, FsExtent, FsInitArgs, FsInode, FsInodeArgs, FsLayout, FsLinkArgs,
-    FsMakeArgs, FsMapArgs, FsNameArgs, FsRecord, FsShareArgs, FsTakeArgs, FsXattrArgs, GROW, HOLD,
-    ROOT,
+    FsMakeArgs, FsMapArgs, FsNameArgs, FsQuotaArgs, FsRecord, FsShareArgs, FsTakeArgs, FsWho,
+    FsXattrArgs, GROW, HOLD, ROOT,
 };
 use crate::server::{MODULES, fs_module};
 use outboard_mem::SharedRegion;
@@ -33,6 +33,8 @@ impl Modules {
         }
         let mut all = Self(runner);
         all.run("init", FsInitArgs { blocks: BLOCKS, mode: 0o755, ..FsInitArgs::default() }, b"");
+        let args = FsQuotaArgs { id: [1, 2], blocks_max: 9000, inodes_max: 9000 };
+        all.run("set_quota", args, b"");
         all
     }
 
@@ -46,7 +48,8 @@ impl Modules {
 
     fn make(&mut self, dir: FsInode, mode: u32, name: &[u8], target: &[u8]) -> FsInode {
         let target_len = u32::try_from(target.len()).expect("short");
-        let args = FsMakeArgs { dir, mode, target_len, ..FsMakeArgs::default() };
+        let who = FsWho { tenant: 1, ..FsWho::default() };
+        let args = FsMakeArgs { who, dir, mode, target_len, ..FsMakeArgs::default() };
         let answer = self.run("make", args, &[name, target].concat());
         FsAnswer::split(&answer).expect("an answer").0.inode
     }
@@ -239,6 +242,14 @@ const DAMAGES: &[Damage] = &[
         let segment = word(memory, record(memory, 2).body + 144);
         add(memory, segment + 48, 1);
     }),
+    ("tenant 1 counts 406 blocks of 207 inodes, and has 403 of 206", |memory| {
+        edit(memory, 4, |record| record.tenant = 0);
+    }),
+    ("tenant 1 counts 407 blocks", |memory| add(memory, (part(memory, 1) >> 16) * 16 + 32, 1)),
+    ("inodes are tenant 7's, which there is not", |memory| {
+        edit(memory, 4, |record| record.tenant = 7);
+    }),
+    ("the table of tenants is none", |memory| add(memory, (part(memory, 1) >> 16) * 16 + 8, 99)),
     ("there is no file system in the metadata", |memory| add(memory, ROOT, 1)),
 ];
 

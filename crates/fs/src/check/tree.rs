@@ -8,6 +8,7 @@ use super::heap::Heap;
 use super::inodes::{DIRECTORY, FoundInodes, kind_of};
 use super::names::{self, FoundName};
 use super::table::NameValue;
+use super::tenants::TenantUse;
 use crate::protocol::is_name;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -150,13 +151,21 @@ impl<'a> TreeCheck<'a> {
     }
 
     /// Counts of all inodes.
-    pub(super) fn end(&self, found: &mut Findings, report: &mut FsCheckReport) {
+    pub(super) fn end(
+        &self,
+        found: &mut Findings,
+        report: &mut FsCheckReport,
+        tenants: &mut TenantUse,
+    ) {
         for number in 1..self.inodes.next {
             let Some(record) = self.inodes.get(number).filter(|record| record.mode != 0) else {
                 continue;
             };
             let seen = self.seen.get(&number).copied().unwrap_or_default();
             report.inodes += 1;
+            if !seen.is_dying {
+                tenants.add(&record);
+            }
             report.nameless += u64::from(seen.is_nameless);
             report.dying += u64::from(seen.is_dying);
             let is_dir = kind_of(&record) == DIRECTORY;

@@ -45,6 +45,15 @@ pub struct BoundUser {
     pub gid: Option<u32>,
 }
 
+/// What an identity may have made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdentityQuota {
+    /// Blocks.
+    pub blocks: u64,
+    /// Inodes.
+    pub inodes: u64,
+}
+
 /// What the operator says of users.
 #[derive(Clone, Debug, Default)]
 pub struct UserRules {
@@ -52,6 +61,8 @@ pub struct UserRules {
     pub groups: GroupSource,
     /// Identities that are one user.
     pub bound: HashMap<NodeId, BoundUser>,
+    /// Identities with limits.
+    pub quotas: HashMap<NodeId, IdentityQuota>,
 }
 
 /// A user's group, and all that it is in.
@@ -75,6 +86,8 @@ type WaitingCalls = Vec<(BackendCaller, Request)>;
 /// See this file's first lines.
 pub(super) struct ServerAccounts {
     rules: UserRules,
+    /// Identities that pay for what they make, by their numbers.
+    tenants: HashMap<NodeId, u16>,
     known: HashMap<u32, KnownUser>,
     /// Users that are asked about, since when, and who waits.
     asked: HashMap<u32, (Instant, WaitingCalls)>,
@@ -88,8 +101,8 @@ impl ServerAccounts {
     pub(super) fn new(rules: UserRules, waker: Waker) -> Self {
         let (sender, answers) = mpsc::channel();
         let workers = Workers::new("outboard-fs-users", THREADS);
-        let (known, asked) = (HashMap::new(), HashMap::new());
-        Self { rules, known, asked, workers, sender, answers, waker }
+        let (tenants, known, asked) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { rules, tenants, known, asked, workers, sender, answers, waker }
     }
 
     /// Has a request say whom it is for; `None`: it is kept until that is known.
@@ -100,11 +113,9 @@ impl ServerAccounts {
         now: Instant,
     ) -> Option<Request> {
         let bound = self.rules.bound.get(&caller.node).copied();
-        if bound.is_none() && self.rules.groups == GroupSource::Client {
-            return Some(request);
-        }
+        let is_as_said = bound.is_none() && self.rules.groups == GroupSource::Client;
         let places = whos(&request.entry, &request.args);
-        for place in &places {
+        for place in places.iter().filter(|_| !is_as_said) {
             let Some((who, _)) = FsWho::split(&request.args[*place..]) else { continue };
             let uid = bound.map_or(who.uid, |bound| bound.uid);
             if uid != 0 && !self.is_known(uid, now) {
@@ -118,10 +129,26 @@ impl ServerAccounts {
         }
         for place in places {
             let Some((who, _)) = FsWho::split(&request.args[place..]) else { continue };
-            let bytes = self.person(who, bound).bytes();
+            let who = if is_as_said { who } else { self.person(who, bound) };
+            let bytes = FsWho { tenant: self.tenant(caller.node), ..who }.bytes();
             request.args[place..place + FsWho::LEN].copy_from_slice(&bytes);
         }
         Some(request)
+    }
+
+    /// Who pays for what an identity makes; 0: nobody.
+    pub(super) fn tenant(&self, node: NodeId) -> u16 {
+        self.tenants.get(&node).copied().unwrap_or(0)
+    }
+
+    /// An identity pays from now on.
+    pub(super) fn pays(&mut self, node: NodeId, tenant: u16) {
+        self.tenants.insert(node, tenant);
+    }
+
+    /// What the operator says.
+    pub(super) fn rules(&self) -> &UserRules {
+        &self.rules
     }
 
     /// Whether something is known of a user, and has it asked about if not, or not any more.

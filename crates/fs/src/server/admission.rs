@@ -40,7 +40,8 @@ impl FsBackend {
 
     /// Requests whose users are known since.
     pub(super) fn take_known(&mut self, now: Instant) {
-        for (caller, request) in self.accounts.turn(now) {
+        let early = if self.is_ready { std::mem::take(&mut self.early) } else { Vec::new() };
+        for (caller, request) in early.into_iter().chain(self.accounts.turn(now)) {
             let request = self.accounts.admit(caller, request, now);
             if let Some(request) = request.and_then(|request| self.admitted(caller, request)) {
                 self.execute(request);

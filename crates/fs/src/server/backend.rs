@@ -23,6 +23,7 @@ use outboard_cluster::waker::Waker;
 use outboard_offcode::ActiveRegion;
 use outboard_offcode::executor::{Moment, Request, TimeLimit};
 use outboard_offcode::journal::Earlier;
+use outboard_secure::NodeId;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -36,7 +37,7 @@ const UNDER_WAY_MAX: usize = 64 << 20;
 /// Bytes of one read, or of one change, at most.
 pub(super) const PIECE_MAX: usize = 4 << 20;
 /// Where a file system begins in its region.
-const FS_ROOT: usize = 64;
+pub(super) const FS_ROOT: usize = 64;
 const _: () = assert!(FS_ROOT as u64 == ROOT, "one place");
 /// How long one of the service's own executions may take.
 const OWN_LIMIT: Duration = Duration::from_secs(10);
@@ -120,6 +121,12 @@ pub struct FsBackend {
     pub(super) module: ModuleHash,
     pub(super) store: DurableCommits,
     pub(super) accounts: ServerAccounts,
+    /// Who is counted, and has no limit any more.
+    pub(super) unlimited: HashSet<NodeId>,
+    /// Requests that came before there was a file system.
+    pub(super) early: Vec<(BackendCaller, Request)>,
+    /// Limits that are being set.
+    pub(super) quotas_asked: usize,
     pub(super) io: IoThreads,
     pub(super) pool: BlockPool,
     pub(super) opens: OpenInodes,
@@ -172,6 +179,9 @@ impl FsBackend {
         Self {
             region,
             module,
+            unlimited: HashSet::new(),
+            quotas_asked: 0,
+            early: Vec::new(),
             accounts: ServerAccounts::new(users, waker.clone()),
             io: IoThreads::new(Arc::clone(store.data()), waker),
             pool: BlockPool::new(store.data().block_count()),
@@ -320,7 +330,8 @@ impl FsBackend {
                 Some(request)
             }
             EntryKind::Stats => {
-                self.calls.insert(token, call(FsWork::None));
+                let tenant = self.accounts.tenant(caller.node);
+                self.calls.insert(token, call(FsWork::Stats(tenant)));
                 Some(request)
             }
             EntryKind::Change | EntryKind::Remove => {
@@ -440,6 +451,11 @@ impl RegionBackend for FsBackend {
         // Whoever loads a module of its own may look at everything: it is for nobody.
         let is_known = request.module == self.module || request.module == super::modules::walks();
         let request = match is_known {
+            // Who pays is known then.
+            true if !self.is_ready && self.broken.is_none() => {
+                self.early.push((caller, request));
+                return None;
+            }
             true => self.accounts.admit(caller, request, Instant::now())?,
             false => request,
         };
@@ -455,8 +471,8 @@ impl RegionBackend for FsBackend {
         match (call.kind, &call.work) {
             (EntryKind::Read, FsWork::Read(_)) => self.read_looked(token, outcome),
             (EntryKind::Write, FsWork::Write(_)) => self.mapped(token, outcome),
-            (EntryKind::Stats, _) => {
-                let outcome = self.with_reserved(outcome);
+            (EntryKind::Stats, FsWork::Stats(tenant)) => {
+                let outcome = self.with_quota(*tenant, outcome);
                 self.answer(token, outcome);
             }
             (EntryKind::Remove, _) => {
@@ -557,10 +573,7 @@ impl FsBackend {
     fn begin_serving(&mut self) {
         let is_made = self.region.memory().load_u64(FS_ROOT).is_ok_and(|magic| magic != 0);
         match is_made {
-            true => {
-                self.is_ready = true;
-                self.begin_housekeeping();
-            }
+            true => self.learn_tenants(1),
             false => self.make(self.store.data().block_count(), self.flags),
         }
     }
@@ -569,7 +582,8 @@ impl FsBackend {
     pub(super) fn give_up(&mut self, why: &str) {
         tracing::error!(why, "no file system is served");
         self.broken = Some(why.to_owned());
-        for (_, request) in std::mem::take(&mut self.held) {
+        let early = std::mem::take(&mut self.early);
+        for (_, request) in early.into_iter().chain(std::mem::take(&mut self.held)) {
             self.fail(request.token, libc::EIO, why);
         }
     }

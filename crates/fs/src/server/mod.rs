@@ -9,8 +9,8 @@
 //! blocks), `plan` (what a change comes to), `io` (what threads do), `opens` (who has what open),
 //! `locks` (who has locked what), `entries` (what may be executed), `accounts` (for whom), `call`
 //! (a request that is kept), `backend` (all of it), `admission`, `reads`, `changes`, `batch` (many
-//! of them by one request), `locking`, `housekeeping` (blocks, inodes that are gone), `modules`
-//! (those that it is made of), `table` and `process` (the service's process).
+//! of them by one request), `locking`, `housekeeping` (blocks, inodes that are gone), `quotas` (who
+//! pays), `modules` (those that it is made of), `table` and `process` (the service's process).
 
 mod accounts;
 mod admission;
@@ -29,10 +29,11 @@ mod opens;
 mod plan;
 mod pool;
 mod process;
+mod quotas;
 mod reads;
 mod table;
 
-pub use accounts::{BoundUser, GroupSource, UserRules};
+pub use accounts::{BoundUser, GroupSource, IdentityQuota, UserRules};
 pub use backend::{FsBackend, FsBackendOptions, FsCounters};
 #[cfg(test)]
 pub(crate) use modules::MODULES;

@@ -2,7 +2,8 @@
 //!
 //! docs/fs.md, "A node's table", has one with every key and what it means.
 
-use super::accounts::{BoundUser, GroupSource, UserRules};
+use super::accounts::{BoundUser, GroupSource, IdentityQuota, UserRules};
+use crate::protocol::NO_LIMIT;
 use crate::store::{FsStoreOptions, StoreShape, SyncMode};
 use outboard_cluster::node::{Needs, TableError};
 use outboard_secure::NodeId;
@@ -44,6 +45,9 @@ pub(super) struct FsTable {
     /// Identities that are one user.
     #[serde(default)]
     uid: HashMap<String, UserWord>,
+    /// What identities may have made.
+    #[serde(default)]
+    quota: HashMap<String, QuotaTable>,
     /// Jobs of this service: the node's own word, which every table may have.
     #[serde(rename = "slots")]
     _slots: Option<u32>,
@@ -68,6 +72,22 @@ enum SyncWord {
     Second,
     /// When the system likes.
     Never,
+}
+
+/// What an identity may have made.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QuotaTable {
+    bytes: Option<SizeWord>,
+    inodes: Option<u64>,
+}
+
+impl QuotaTable {
+    fn quota(&self) -> Result<IdentityQuota, String> {
+        let bytes = self.bytes.as_ref().map(SizeWord::bytes).transpose()?;
+        let blocks = bytes.map_or(NO_LIMIT, |bytes| bytes / BLOCK);
+        Ok(IdentityQuota { blocks, inodes: self.inodes.unwrap_or(NO_LIMIT) })
+    }
 }
 
 /// Whose word counts about a user's groups.
@@ -189,11 +209,10 @@ impl FsTable {
             GroupsWord::Server => GroupSource::Server,
             GroupsWord::Client => GroupSource::Client,
         };
-        let bound = self.uid.iter().map(|(id, user)| {
-            let node: NodeId = id.parse().map_err(|error| format!("{id:?}: {error}"))?;
-            Ok((node, user.user()?))
-        });
-        Ok(UserRules { groups, bound: bound.collect::<Result<_, String>>()? })
+        let bound = self.uid.iter().map(|(id, user)| Ok((identity(id)?, user.user()?)));
+        let quotas = self.quota.iter().map(|(id, quota)| Ok((identity(id)?, quota.quota()?)));
+        let bound = bound.collect::<Result<_, String>>()?;
+        Ok(UserRules { groups, bound, quotas: quotas.collect::<Result<_, String>>()? })
     }
 
     /// Checks everything; what the service needs.
@@ -207,9 +226,12 @@ impl FsTable {
     }
 }
 
+fn identity(id: &str) -> Result<NodeId, String> {
+    id.parse().map_err(|error| format!("{id:?}: {error}"))
+}
+
 fn identities(all: &[String]) -> Result<HashSet<NodeId>, String> {
-    let parse = |id: &String| id.parse().map_err(|error| format!("{id:?}: {error}"));
-    all.iter().map(parse).collect()
+    all.iter().map(|id| identity(id)).collect()
 }
 
 #[cfg(test)]
@@ -261,6 +283,8 @@ mod tests {
             (json!({ "store": "/x", "uid": { "me": 5 } }), "32 hexadecimal"),
             (json!({ "store": "/x", "uid": { (ID): "5:x" } }), "\"5:x\" is no user"),
             (json!({ "store": "/x", "uid": { (ID): true } }), "a user is a number"),
+            (json!({ "store": "/x", "quota": { (ID): { "bytes": "x" } } }), "\"x\" is no size"),
+            (json!({ "store": "/x", "quota": { (ID): { "files": 7 } } }), "unknown field"),
             (json!({ "stoer": "/x" }), "unknown field"),
         ];
         for (value, why) in mistakes {
