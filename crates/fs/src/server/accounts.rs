@@ -86,6 +86,8 @@ type WaitingCalls = Vec<(BackendCaller, Request)>;
 /// See this file's first lines.
 pub(super) struct ServerAccounts {
     rules: UserRules,
+    /// Asks the database.
+    ask: fn(u32) -> Option<UserGroups>,
     /// Identities that pay for what they make, by their numbers.
     tenants: HashMap<NodeId, u16>,
     known: HashMap<u32, KnownUser>,
@@ -102,7 +104,7 @@ impl ServerAccounts {
         let (sender, answers) = mpsc::channel();
         let workers = Workers::new("outboard-fs-users", THREADS);
         let (tenants, known, asked) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { rules, tenants, known, asked, workers, sender, answers, waker }
+        Self { rules, ask: groups_of, tenants, known, asked, workers, sender, answers, waker }
     }
 
     /// Has a request say whom it is for; `None`: it is kept until that is known.
@@ -157,10 +159,10 @@ impl ServerAccounts {
         let is_fresh = known.is_some_and(|known| known.until > now);
         let is_known = known.is_some();
         if !is_fresh && !self.asked.contains_key(&uid) {
-            let (sender, waker) = (self.sender.clone(), self.waker.clone());
+            let (sender, waker, ask) = (self.sender.clone(), self.waker.clone(), self.ask);
             let asks = self.workers.run(move || {
                 // The service may have ended.
-                let _sent = sender.send((uid, groups_of(uid)));
+                let _sent = sender.send((uid, ask(uid)));
                 waker.wake();
             });
             if asks {
@@ -268,6 +270,62 @@ mod tests {
         let places = whos("batch", &args);
         assert_eq!(places, [22, 22 + named.len() + 13]);
         assert!(whos("batch", &args[..22]).is_empty());
+    }
+
+    fn accounts(ask: fn(u32) -> Option<UserGroups>) -> ServerAccounts {
+        let waker = Waker::new().expect("a descriptor");
+        ServerAccounts { ask, ..ServerAccounts::new(UserRules::default(), waker) }
+    }
+
+    fn said(uid: u32, gid: u32, groups: &[u32]) -> FsWho {
+        let mut who = FsWho { uid, gid, ..FsWho::default() };
+        who.groups[..groups.len()].copy_from_slice(groups);
+        FsWho { groups_len: u16::try_from(groups.len()).expect("few"), ..who }
+    }
+
+    #[test]
+    fn a_user_is_in_the_groups_that_the_database_says() {
+        let mut users =
+            accounts(|uid| Some(UserGroups { gid: uid, all: (uid..uid + 20).collect() }));
+        let begun = Instant::now();
+        while !users.is_known(5, begun) {
+            assert!(begun.elapsed() < PATIENCE, "no answer");
+            std::thread::yield_now();
+            users.turn(begun);
+        }
+        let further: Vec<u32> = (6..19).collect();
+        assert_eq!(users.person(said(5, 5, &[99]), None), said(5, 5, &further));
+        let other: Vec<u32> = (5..18).collect();
+        assert_eq!(users.person(said(5, 77, &[]), None), said(5, 77, &other));
+        // Who is bound chooses among its own groups.
+        let bound = |gid| Some(BoundUser { uid: 5, gid });
+        assert_eq!(users.person(said(0, 0, &[99]), bound(None)), said(5, 5, &further));
+        assert_eq!(users.person(said(9, 6, &[]), bound(None)).gid, 6);
+        assert_eq!(users.person(said(9, 6, &[]), bound(Some(8))).gid, 8);
+        let unknown = Some(BoundUser { uid: 6, gid: None });
+        assert_eq!(users.person(said(0, 0, &[99]), unknown), said(6, NOBODY, &[]));
+        // It is asked again some time later, and holds until then.
+        assert!(users.is_known(5, begun + HOLDS * 2) && users.asked.contains_key(&5));
+    }
+
+    #[test]
+    fn a_database_that_does_not_answer_is_waited_for_so_long() {
+        let mut users = accounts(|_| {
+            std::thread::sleep(Duration::from_secs(3600));
+            None
+        });
+        let begun = Instant::now();
+        assert!(!users.is_known(5, begun));
+        assert_eq!(users.deadline(), Some(begun + PATIENCE));
+        users.turn(begun + PATIENCE / 2);
+        assert!(!users.is_known(5, begun));
+        users.turn(begun + PATIENCE);
+        assert!(users.is_known(5, begun + PATIENCE));
+        assert_eq!(users.person(said(5, 5, &[99]), None), said(5, 5, &[]));
+        for uid in 0..10_000 {
+            users.learn(uid, None, begun);
+            assert!(users.known.len() <= KNOWN_MAX);
+        }
     }
 
     #[test]
