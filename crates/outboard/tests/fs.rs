@@ -480,6 +480,8 @@ fn copies_that_cannot_be_whole_are_no_copies() {
     let home = Home::new("fs-copy-ends");
     let served = Served::start(&home, &["--size", "24MiB", "--metadata", "16MiB"]);
     let at = |path: &str| format!("{}:{path}", served.address);
+    // The first start compiles the modules, for which a command does not wait so long.
+    drop(Mounted::of(&home, &served, "mnt", ""));
     shell(&home.0, "mkdir -p src/d; for n in $(seq 40); do echo $n > src/d/$n; done; mkdir full");
     home.told(&["fs", "import", "src", &at("/there")]);
     for target in ["/there", "/there/d/1", "/nowhere/src", "/there/d/.."] {
@@ -521,7 +523,13 @@ fn copies_that_cannot_be_whole_are_no_copies() {
     kill(import.id());
     let killed = !import.wait().expect("it ends").success();
     let found = home.told(&["fs", "find", &at("/"), "-maxdepth", "1", "-name", "*full*"]);
-    assert_eq!(killed, !found.contains("/full"), "{found}");
+    // It may have been killed when everything was in its place.
+    let is_there = found.lines().any(|line| line.ends_with("/full"));
+    assert!(killed || is_there, "{found}");
+    if is_there {
+        let told = home.told(&["fs", "count", &at("/full")]);
+        assert!(told.starts_with("3000 files, 1 directories"), "{told}");
+    }
     drop(served);
     assert_eq!(checked(&home), (Some(0), String::new()));
 }
