@@ -20,12 +20,12 @@
 #define OB_MODULE_BLOCKS \
     "blocks#828147c421e7657ea14789eb4c2912d3a60dea07fadfe6c9ce0cb638cff67179"
 #define OB_MODULE_INODE \
-    "inode#2a54b8bb3161ea19883322c7537eb1c1344aeef38327322c47d56b5c751c3888"
+    "inode#2adc0890b3a3e4673d30cf7e1ed2d0589f95e91141bfc3ce2575dbb88f07f951"
 #define OB_MODULE_NAMES \
     "names#6015bf832993993c137e6992b97392a085e1400e1bd3126df7a57be918b8bffe"
 #define OB_MODULE_FS \
-    "fs#c4a0b2cd0bfabadb13fbe4efea8fb85c3766106237b358b1f0d18b81742b6671"
+    "fs#46becb2ef9c81a25f06fd932f4aa64f085db2be728cd3a0c38f798109c107d07"
 #define OB_MODULE_FIND \
-    "find#fc72f38da33e984edac323309d5c873dec10c06550529ce20904739f3f0b0098"
+    "find#f50f250a59cd7f21863ba6346f7ccd4c82dff3a4e2c846db60ecac39de377df9"
 
 #endif

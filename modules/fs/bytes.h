@@ -227,10 +227,12 @@ OB_ENTRY(change)
     load_file(&tree, args->inode, &node);
     must_write(who, &node.record);
     check_change(args, &node.record);
+    uint64_t before = node.record.blocks;
     cut(&tree, &node.record, args->cut, args->cut_len, &lines);
     for (uint32_t count = args->count; count > 0; count--, extent++)
         map(&tree, &node.record, extent, &lines);
     set_size(&tree, &node.record, args);
+    charge(node.record.tenant, (int64_t)(node.record.blocks - before), 0);
     bytes_changed(who, &node.record);
     if (!(args->which & FS_KEEP_TIMES)) {
         changed(&node);
@@ -262,10 +264,12 @@ OB_ENTRY(share)
     must_read(who, &other.record);
     must_write(who, &node.record);
     check_share(args);
+    uint64_t before = node.record.blocks;
     const struct inode *from = args->from.number == args->to.number ? &node.record : &other.record;
     if (!inode_cut(tree.inodes, &node.record, run.to, run.len, &lines)
         || !inode_share(tree.inodes, from, &run, &node.record, &lines))
         too_much();
+    charge(node.record.tenant, (int64_t)(node.record.blocks - before), 0);
     bytes_changed(who, &node.record);
     changed(&node);
     node.record.mtime_ns = node.record.ctime_ns;

@@ -62,6 +62,8 @@ static void begin(const struct tree *tree, struct user who, const struct fs_answ
     node->inode.number = inode_new(tree->inodes, mode, &node->record);
     node->inode.generation = node->record.generation;
     struct inode *record = &node->record;
+    record->tenant = (uint16_t)who.tenant;
+    charge(who.tenant, 0, 1);
     record->uid = who.uid;
     record->gid = gid;
     record->nlink = is_dir ? 2 : 1;
@@ -368,8 +370,42 @@ OB_ENTRY(stats)
         .inodes_free = named < ready ? named : ready,
         .orphans = names_count(&orphans),
         .dying = ob_get64(FS_ROOT + DYING) != 0,
+        .quota_blocks_max = FS_NO_LIMIT,
+        .quota_inodes_max = FS_NO_LIMIT,
     };
     return ob_result(&stats, sizeof stats);
+}
+
+/* ---- Who pays ----------------------------------------------------------------------------- */
+
+OB_ENTRY(set_quota)
+{
+    const struct fs_quota_args *args = OB_ARGS(struct fs_quota_args);
+    struct tree tree = the_tree();
+    struct fs_tenant tenant = {{args->id[0], args->id[1]}, 0, 0, 0, 0};
+    uint64_t number = find_tenant(args->id);
+    if (number == 0) {
+        grow_tenants(&tree);
+        number = tenants_count() + 1;
+        ob_put64(tenants() + TENANTS_COUNT, number);
+    } else {
+        ob_get(tenant_at(number), &tenant, sizeof tenant);
+    }
+    tenant.blocks_max = args->blocks_max;
+    tenant.inodes_max = args->inodes_max;
+    ob_put(tenant_at(number), &tenant, sizeof tenant);
+    return ob_result(&number, sizeof number);
+}
+
+OB_ENTRY(tenants)
+{
+    uint64_t number = OB_ARGS(struct fs_tenants_args)->first, count = 0;
+    the_tree();
+    struct fs_tenant *out = ob_out();
+    uint64_t room = ob_out_cap() / sizeof *out, last = tenants_count();
+    for (; number != 0 && number <= last && count < room; number++)
+        ob_get(tenant_at(number), &out[count++], sizeof *out);
+    return (int64_t)(count * sizeof *out);
 }
 
 /* ---- Attributes and holders --------------------------------------------------------------- */

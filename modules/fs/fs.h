@@ -26,7 +26,8 @@
  * midst of thousands of extents are too much at once (E2BIG): do it in halves.
  *
  * LAYOUT: at FS_ROOT, a multiple of 64:
- *   + 0 magic FS_MAGIC, + 8 flags, + 16 offsets of the state of blocks, + 24 of inodes, + 32 of the
+ *   + 0 magic FS_MAGIC, + 8 flags (16 bits) and, above them, the offset / 16 of the table of tenants,
+ *   0 for none: u64 how many there is room for, u64 how many there are, struct fs_tenant[]; + 16 offsets of the state of blocks, + 24 of inodes, + 32 of the
  *   table of names; + 40 number of the root directory; + 48 an inode that is being given back, 0
  *   for none, the next one is its `parent`; + 56 offset of the names' header of a directory that is
  *   nobody's (its number is 0): inodes that have holders only, by names of 8 bytes, their numbers.
@@ -57,6 +58,9 @@
 #define FS_GROUPS_MAX 13u
 /* Names that one `walk` takes. */
 #define FS_WALK_MAX 256u
+/* Tenants, at most; a limit that is none. */
+#define FS_TENANTS_MAX 65535u
+#define FS_NO_LIMIT UINT64_MAX
 /* Bytes of an extended attribute's name and of its value, and of all that an inode has, each with
  * 8 bytes and filled up to a multiple of 8. */
 #define FS_XATTR_NAME_MAX 255u
@@ -95,9 +99,12 @@
 #define FS_XATTR_CREATE 1u
 #define FS_XATTR_REPLACE 2u
 
-/* Who asks: the groups beside `gid`, as many as `groups_len` says. */
+/* Who asks: the groups beside `gid`, as many as `groups_len` says; the tenant that pays for what is
+ * made, 0 for nobody. */
 struct fs_who {
-    uint32_t uid, gid, groups_len, groups[13];
+    uint32_t uid, gid;
+    uint16_t groups_len, tenant;
+    uint32_t groups[13];
 };
 
 /* An inode: the generation says whether its number was used again since. */
@@ -214,6 +221,29 @@ struct fs_stats {
     uint64_t heap_free_bytes;     /* in pieces of any size */
     uint64_t inodes_free;     /* that could still be made, about */
     uint64_t orphans, dying;  /* inodes that have holders only; 1 if there is something to reap */
+    /* What a tenant has and may have: here none, FS_NO_LIMIT; whoever serves a tenant fills it in. */
+    uint64_t quota_blocks, quota_inodes, quota_blocks_max, quota_inodes_max;
+};
+
+/* ---- Entries: who pays -------------------------------------------------------------------- */
+
+/* A tenant: whoever has a limit of blocks and inodes that it makes, whomever it gives them to. Blocks
+ * are a tenant's as long as its file has them, inodes until nobody has them any more. Its number,
+ * from 1 on, stays. */
+struct fs_tenant {
+    uint64_t id[2];
+    uint64_t blocks, inodes, blocks_max, inodes_max;
+};
+/* set_quota: a tenant's limits, which is made if there is none of this id. Result uint64_t, its
+ * number. What it has above a limit stays, and nothing comes to it (EDQUOT). */
+struct fs_quota_args {
+    uint64_t id[2];
+    uint64_t blocks_max, inodes_max; /* FS_NO_LIMIT: none */
+};
+/* tenants, read-only: result struct fs_tenant[], from the number `first` on, as many as there is
+ * room for. */
+struct fs_tenants_args {
+    uint64_t first;
 };
 
 /* ---- Entries: bytes ----------------------------------------------------------------------- */

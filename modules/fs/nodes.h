@@ -11,7 +11,7 @@ enum {
     E_PERM = 1, E_NOENT = 2, E_NXIO = 6, E_2BIG = 7, E_AGAIN = 11, E_ACCES = 13, E_EXIST = 17,
     E_NOTDIR = 20, E_ISDIR = 21, E_INVAL = 22, E_FBIG = 27, E_NOSPC = 28, E_MLINK = 31,
     E_RANGE = 34, E_NAMETOOLONG = 36, E_NOTEMPTY = 39, E_LOOP = 40, E_NODATA = 61,
-    E_OPNOTSUPP = 95, E_STALE = 116,
+    E_OPNOTSUPP = 95, E_STALE = 116, E_DQUOT = 122,
 };
 #define FAIL(number, text) OB_FAIL(FS_ERRNO + (number), text)
 
@@ -123,6 +123,8 @@ static bool reap(const struct tree *tree)
     return next != 0;
 }
 
+#include "fs/quotas.h"
+
 /* Gives back an inode that has neither names nor holders. */
 static void give_inode(const struct tree *tree, struct fs_answer *node)
 {
@@ -132,6 +134,8 @@ static void give_inode(const struct tree *tree, struct fs_answer *node)
         alloc_give(heap_of(tree), record->body);
     if (record->xattrs != 0)
         alloc_give(heap_of(tree), record->xattrs);
+    charge(record->tenant, -(int64_t)record->blocks, -1);
+    record->tenant = 0;
     record->body = record->xattrs = 0;
     record->parent = next;
     if (!bury(tree, node->inode.number, record))
@@ -185,7 +189,7 @@ static void put_or_give(const struct tree *tree, struct fs_answer *node, uint32_
 
 /* Who asks, in this file system. */
 struct user {
-    uint32_t uid, gid, groups_len;
+    uint32_t uid, gid, groups_len, tenant;
     const uint32_t *groups;
 };
 
@@ -194,8 +198,8 @@ static struct user user_of(const struct tree *tree, const struct fs_who *who)
     if (who->groups_len > FS_GROUPS_MAX)
         FAIL(E_INVAL, "a user is said to be in up to 13 groups beside the first one");
     if (who->uid == 0 && (tree->flags & FS_SQUASH_ROOT))
-        return (struct user){FS_NOBODY, FS_NOBODY, 0, who->groups};
-    return (struct user){who->uid, who->gid, who->groups_len, who->groups};
+        return (struct user){FS_NOBODY, FS_NOBODY, 0, who->tenant, who->groups};
+    return (struct user){who->uid, who->gid, who->groups_len, who->tenant, who->groups};
 }
 
 static bool is_in(struct user who, uint32_t gid)

@@ -190,7 +190,7 @@ static void load(const struct inode *inode, uint64_t at, struct node *node)
 static void save(struct inode *inode, struct node *node)
 {
     if (node->at == 0) {
-        inode->level = node->level;
+        inode->level = (uint16_t)node->level;
         inode->entries = node->count;
         memcpy(inode->entry, node->entry, node->count * sizeof node->entry[0]);
         return;
@@ -257,7 +257,7 @@ static void grow(uint64_t root, struct inode *inode, struct node *node)
     save(inode, node);
     if (node->level + 1 == INODE_LEVELS_MAX)
         OB_FAIL(INODE_E_FULL, "the file is in more pieces than its tree can have");
-    inode->level = node->level + 1;
+    inode->level = (uint16_t)(node->level + 1);
     inode->entries = 1;
     inode->entry[0] = (struct inode_entry){node->entry[0].key, node->at};
 }

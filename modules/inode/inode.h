@@ -72,7 +72,8 @@ struct inode {
     uint64_t version; /* of the record: higher after each change */
     uint64_t parent;  /* of a directory */
     uint64_t rdev, xattrs, body;
-    uint32_t level, entries; /* of the tree's root */
+    uint16_t level, tenant;  /* level: of the tree's root; tenant: its user's, who pays */
+    uint32_t entries;        /* of the tree's root */
     struct inode_entry entry[INODE_ROOT_ENTRIES];
 };
 _Static_assert(sizeof(struct inode) == 256, "a record");

@@ -5,11 +5,14 @@
 //!
 //! Modules in reading order: [`protocol`] (what both sides say), [`store`] (what outlives the
 //! service's machine), [`server`] (the service), [`client`] (the side that asks), [`mount`] (a file
-//! system on a directory), [`tools`] (what people ask of whole trees).
+//! system on a directory), [`tools`] (what people ask of whole trees), [`copy`] (trees from this
+//! machine and back), [`check`] (whether a store is as it should be).
 
 #![forbid(unsafe_code)]
 
+pub mod check;
 pub mod client;
+pub mod copy;
 pub mod mount;
 pub mod protocol;
 pub mod server;

@@ -26,6 +26,11 @@ impl ReadyServer {
     fn start(self) -> Served {
         let Self(mut child) = self;
         child.stdin.take().expect("piped").write_all(b"go\n").expect("told");
+        Self(child).told()
+    }
+
+    fn told(self) -> Served {
+        let Self(mut child) = self;
         let mut line = String::new();
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
         out.read_line(&mut line).expect("a line");
@@ -66,6 +71,29 @@ impl Served {
         let shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         ReadyServer(shell.expect("a shell"))
     }
+
+    /// A node with a table of its own, on a machine with other users: alice is in the group team,
+    /// bob is not.
+    fn of_table(home: &Home, table: &str) -> Self {
+        let about = "[fs]\nstore = \"STORE\"\nsize = \"64MiB\"\nroot_squash = false\n";
+        let about = about.replace("STORE", home.0.join("store").to_str().expect("text"));
+        let config = format!("serve = [\"fs\"]\n{about}{table}");
+        fs::write(home.0.join("node.toml"), config).expect("written");
+        let users =
+            "root:x:0:0::/:/bin/sh\nalice:x:4001:4001::/:/bin/sh\nbob:x:4002:4002::/:/bin/sh\n";
+        fs::write(home.0.join("passwd"), users).expect("written");
+        fs::write(home.0.join("group"), "root:x:0:\nteam:x:4100:alice\n").expect("written");
+        let script =
+            "mount --bind passwd /etc/passwd && mount --bind group /etc/group && exec \"$@\"";
+        let outboard = home.command(&["node", "--config", "node.toml", "--listen", "127.0.0.1:0"]);
+        let mut shell = Command::new("unshare");
+        shell.args(["-m", "sh", "-c", script, "sh"]).arg(outboard.get_program());
+        shell.args(outboard.get_args()).current_dir(&home.0).env("HOME", &home.0);
+        shell.env("XDG_CACHE_HOME", home.0.join("cache"));
+        let child = shell.stdout(Stdio::piped()).spawn().expect("unshare");
+        ReadyServer(child).told()
+    }
+
     /// The processes of its services.
     fn services(&self) -> Vec<u32> {
         let pid = self.node.0.id();
@@ -275,6 +303,7 @@ fn kills_lose_nothing_that_was_promised() {
             let next = match next {
                 Some(next) => {
                     served.kill_all();
+                    assert_eq!(checked(&home), (Some(0), String::new()), "round {round}");
                     next.start()
                 }
                 None => {
@@ -346,6 +375,357 @@ fn write(directory: &Path, at: usize) -> std::io::Result<bool> {
         file.sync_all()?;
     }
     Ok(is_synced)
+}
+
+/// What a check of the store comes to, once its server is gone, and what it says to people.
+fn checked(home: &Home) -> (Option<i32>, String) {
+    let begun = Instant::now();
+    loop {
+        let output = home.run(&["fs", "check", "--store", "store"]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        if !error.contains("in use") || begun.elapsed() > SOON {
+            let said = String::from_utf8_lossy(&output.stdout);
+            let is_usual = |line: &&str| *line != "no damage" && !line.starts_with("commit ");
+            let said = said.lines().filter(is_usual).map(|line| format!("{line}\n"));
+            // A checkpoint may have been under way.
+            let said = said.filter(|line| !line.starts_with("a checkpoint is not whole"));
+            return (output.status.code(), said.collect::<String>() + &error);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn shell(directory: &Path, script: &str) -> String {
+    let output = Command::new("bash").args(["-ec", script]).current_dir(directory).output();
+    let output = output.expect("a shell");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{script}: {error}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A tree with everything that a tree can have.
+const TREE: &str = r#"
+    mkdir -p src/a/b/c src/many src/empty src/shut src/open
+    for n in $(seq 700); do echo $n > src/many/$n; done
+    for n in 1 4095 4096 4097 32768 32769 200000 3000001; do
+        head -c $n /dev/urandom > src/a/$n
+        touch -d "1999-12-31 23:59:59.$n" src/a/$n
+    done
+    for n in $(seq 60); do head -c 50000 /dev/urandom > src/a/b/$n; done
+    : > src/a/nothing
+    ln -s nowhere src/a/dangling; ln -s ../.. src/a/b/up
+    touch -hd '2001-02-03 04:05:06.7' src/a/b/up
+    ln src/a/1 src/a/b/c/one; ln src/a/1 src/empty/../many/uno
+    ln src/a/dangling src/a/b/too
+    mkfifo -m 640 src/fifo
+    if [ $(id -u) = 0 ]; then
+        mknod src/null c 1 3; chown 12:34 src/a/4096; chown -h 5:6 src/a/b/up
+    fi
+    truncate -s 200M src/hole; printf end | dd of=src/gaps bs=1 seek=90000000 status=none
+    printf middle | dd of=src/gaps bs=1 seek=5000000 conv=notrunc status=none
+    truncate -s 120M src/gaps
+    python3 - <<'END'
+import os, socket
+os.setxattr('src/a/4097', 'user.short', b'x')
+os.setxattr('src/a/4097', 'user.with bytes', bytes(range(256)) * 10)
+os.setxattr('src/empty', 'user.of a directory', b'')
+for name in (b'\xff\xfe', b'new\nline', b'n' * 255, b' ', b'-rf', b"'\"\\"):
+    os.mkdir(b'src/open/' + name)
+    open(b'src/open/' + name + b'/' + name, 'wb').write(name)
+os.utime('src/many/7', ns=(-5, -1234567890123456789))
+END
+    chmod 4755 src/a/4095; chmod 0 src/a/32768; chmod 1777 src/open
+    chmod 2750 src/a/b; chmod 555 src/shut
+"#;
+
+#[test]
+fn trees_come_back_as_they_went() {
+    let home = Home::new("fs-copy");
+    let served = Served::start(&home, &["--size", "512MiB"]);
+    let mounted = Mounted::of(&home, &served, "mnt", "");
+    shell(&home.0, TREE);
+    let differences = |back: &str| {
+        let script = format!("rsync -aHAXn --delete --itemize-changes src/ {back}/");
+        shell(&home.0, &script)
+    };
+    // Into the root, as a new name, by a path in a mount, and the other way round.
+    let at = |path: &str| format!("{}:{path}", served.address);
+    let told = home.told(&["fs", "import", "src", &at("/"), "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(told["failures"], 0, "{told}");
+    assert_eq!(differences("mnt"), "");
+    home.told(&["fs", "import", "mnt/shut/../a", "mnt/open/a"]);
+    home.told(&["fs", "export", &at("/"), "whole"]);
+    home.told(&["fs", "rm", "-r", &at("/open/a")]);
+    assert_eq!(shell(&home.0, "rsync -aHAXn --delete -i src/a/ whole/open/a/"), "");
+    fs::create_dir(home.0.join("back")).expect("made");
+    home.told(&["fs", "export", "mnt/.", "back"]);
+    shell(&home.0, "touch -r src/open mnt/open back/open");
+    assert_eq!(differences("back"), "");
+    let times = |tree: &str| {
+        shell(&home.0.join(tree), "find . -type f -printf '%T@ %p %s %m %n %U\\n' | LC_ALL=C sort")
+    };
+    assert_eq!(times("src"), times("back"));
+    shell(&home.0, "test $(du -sm back | cut -f1) -lt 40; cmp src/gaps back/gaps");
+    home.told(&["fs", "import", &at("/empty"), "src/a/b/c"]);
+    assert_eq!(shell(&home.0, "rsync -aXn --delete -i src/a/b/c/ mnt/empty/"), "");
+    shell(&home.0, "test -z \"$(find mnt . -name '.*port-*')\"");
+    drop(mounted);
+    drop(served);
+    assert_eq!(checked(&home), (Some(0), String::new()));
+}
+
+#[test]
+fn copies_that_cannot_be_whole_are_no_copies() {
+    let home = Home::new("fs-copy-ends");
+    let served = Served::start(&home, &["--size", "24MiB", "--metadata", "16MiB"]);
+    let at = |path: &str| format!("{}:{path}", served.address);
+    // The first start compiles the modules, for which a command does not wait so long.
+    drop(Mounted::of(&home, &served, "mnt", ""));
+    shell(&home.0, "mkdir -p src/d; for n in $(seq 40); do echo $n > src/d/$n; done; mkdir full");
+    home.told(&["fs", "import", "src", &at("/there")]);
+    for target in ["/there", "/there/d/1", "/nowhere/src", "/there/d/.."] {
+        home.complaint(&["fs", "import", "src", &at(target)]);
+    }
+    let why = home.complaint(&["fs", "import", "src", &at("/there")]);
+    assert!(why.contains("there is something already"), "{why}");
+    let why = home.complaint(&["fs", "export", &at("/there"), "src"]);
+    assert!(why.contains("there is something already"), "{why}");
+    // What cannot be read is told, and the rest is copied.
+    shell(&home.0, "mkdir -p src/proc; ln -s nothing src/z; mkfifo src/f");
+    let mount = Mounted::of(&home, &served, "src/proc", "");
+    let output = home.run(&["fs", "import", "src", &at("/some")]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("src/proc") && said.contains("another file system"), "{said}");
+    drop(mount);
+    let told = home.told(&["fs", "count", &at("/some")]);
+    assert!(told.starts_with("40 files, 2 directories, 1 symbolic links, 1 others"), "{told}");
+    // No space: nothing is there that looks whole.
+    shell(&home.0, "for n in $(seq 40); do head -c 1M /dev/urandom > full/$n; done");
+    let why = home.complaint(&["fs", "import", "full", &at("/full")]);
+    assert!(why.contains("No space") && why.contains(".full.import-"), "{why}");
+    let found = home.told(&["fs", "find", &at("/"), "-maxdepth", "1", "-name", "*full*"]);
+    assert!(found.contains("/.full.import-") && !found.contains("/full"), "{found}");
+    let left = found.trim().to_owned();
+    home.told(&["fs", "rm", "-r", &left]);
+    // One that is killed in its midst.
+    shell(&home.0, "rm -r full; mkdir full; for n in $(seq 3000); do echo $n > full/$n; done");
+    let mut import =
+        home.command(&["fs", "import", "full", &at("/full")]).spawn().expect("started");
+    loop {
+        let found = home.told(&["fs", "count", &at("/")]);
+        let files: u64 = found.split(' ').next().and_then(|word| word.parse().ok()).expect("files");
+        if files > 100 || import.try_wait().expect("known").is_some() {
+            break;
+        }
+    }
+    kill(import.id());
+    let killed = !import.wait().expect("it ends").success();
+    let found = home.told(&["fs", "find", &at("/"), "-maxdepth", "1", "-name", "*full*"]);
+    // It may have been killed when everything was in its place.
+    let is_there = found.lines().any(|line| line.ends_with("/full"));
+    assert!(killed || is_there, "{found}");
+    if is_there {
+        let told = home.told(&["fs", "count", &at("/full")]);
+        assert!(told.starts_with("3000 files, 1 directories"), "{told}");
+    }
+    drop(served);
+    assert_eq!(checked(&home), (Some(0), String::new()));
+}
+
+/// A process of another user, which may be in other groups than the server knows.
+const ALICE: &str = "setpriv --reuid 4001 --regid 4001 --groups 4100";
+const BOB: &str = "setpriv --reuid 4002 --regid 4002 --groups 4100";
+
+/// Other users, mounts of theirs and what they see need root.
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("skipped: it needs root");
+    }
+    is_root
+}
+
+#[test]
+fn groups_are_those_of_the_server() {
+    if !is_root() {
+        return;
+    }
+    for (home, table, may) in [("fs-groups", "", true), ("fs-said", "groups = \"client\"\n", false)]
+    {
+        let home = Home::new(home);
+        let served = Served::of_table(&home, table);
+        let mounted = Mounted::of(&home, &served, "mnt", "allow_other");
+        mounted.run("mkdir team; chgrp 4100 team; chmod 2770 team; echo secret > team/old");
+        mounted.run("chmod 640 team/old");
+        let alice = format!("{ALICE} sh -ec 'cat team/old; echo new > team/new; rm team/new'");
+        let (home, script) = (&mounted.directory, format!("if {alice}; then echo may; fi 2>&1"));
+        assert_eq!(shell(home, &script).ends_with("may\n"), may, "{table}");
+        // What the client's kernel lets pass, the server does not.
+        mounted.run(&format!("if {BOB} sh -c 'echo > team/no' 2>/dev/null; then exit 1; fi"));
+        mounted.run(&format!("mkdir p; chmod 777 p; {BOB} sh -ec 'echo x > p/x; rm p/x'"));
+    }
+}
+
+/// Another user with the same key, and that one's identity.
+fn another(home: &Home, name: &str) -> (Home, String) {
+    let (other, key) = (Home::new(name), ".config/outboard/key");
+    home.told(&["key", "new"]);
+    fs::create_dir_all(other.0.join(key).parent().expect("one")).expect("made");
+    fs::copy(home.0.join(key), other.0.join(key)).expect("copied");
+    let shown = other.told(&["key", "show", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+    (other, shown["node"].as_str().expect("text").to_owned())
+}
+
+/// Bytes and inodes of an identity.
+fn used_by(who: &Home, served: &Served) -> (u64, u64) {
+    let stats = who.told(&["fs", "stats", &served.address, "--json"]);
+    let stats: serde_json::Value = serde_json::from_str(&stats).expect("JSON");
+    let number = |name: &str| stats["quota"][name].as_u64().expect("a number");
+    (number("bytes_used"), number("inodes_used"))
+}
+
+#[test]
+fn an_identity_has_what_it_may_and_pays_for_what_it_made() {
+    if !is_root() {
+        return;
+    }
+    let home = Home::new("fs-quota");
+    let (other, identity) = another(&home, "fs-quota-other");
+    let table = |inodes: u32| {
+        format!("[fs.quota]\n{identity} = {{ bytes = \"4MiB\", inodes = {inodes} }}\n")
+    };
+    let served = Served::of_table(&home, &table(12));
+    let mounted = Mounted::of(&home, &served, "mnt", "");
+    let theirs = Mounted::of(&other, &served, "mnt", "");
+    let refused = |script: &str| {
+        let script =
+            format!("if {{ {script}; }} 2> $S; then exit 1; fi; grep -q 'quota exceeded' $S");
+        theirs.run(&format!("S=$(mktemp); {script}; rm $S"));
+    };
+    theirs.run("mkdir d; head -c 3M /dev/zero > d/a; sync d/a");
+    assert_eq!(used_by(&other, &served), (3 << 20, 2));
+    refused("head -c 2M /dev/zero > d/a2 && sync d/a2");
+    theirs.run("rm -f d/a2");
+    // The one who made it pays, whatever becomes of it; what others make costs nothing.
+    mounted.run("mv d/a d/b; chown 77 d/b; head -c 8M /dev/zero > own; cp own d/own; ln d/b l");
+    assert_eq!(used_by(&other, &served), (3 << 20, 2));
+    mounted.run("head -c 512k /dev/zero >> d/b; sync d/b");
+    assert_eq!(used_by(&other, &served), (7 << 19, 2));
+    theirs.run("truncate -s 1M l");
+    assert_eq!(used_by(&other, &served), (1 << 20, 2));
+    theirs.run("stat -f -c %b . | grep -qx 1024");
+    theirs.run("for n in $(seq 9); do : > d/$n; done");
+    refused("touch d/10 d/11 d/12");
+    // Nothing of it is lost with the server.
+    theirs.run("rm -f d/1? ; sync .");
+    mounted.run("rm d/b; sync .");
+    assert_eq!(used_by(&other, &served), (1 << 20, 11));
+    drop((theirs, mounted));
+    served.kill_all();
+    assert_eq!(checked(&home), (Some(0), String::new()));
+    let served = Served::of_table(&home, &table(5));
+    let mounted = Mounted::of(&home, &served, "mnt", "");
+    let theirs = Mounted::of(&other, &served, "mnt", "");
+    assert_eq!(used_by(&other, &served), (1 << 20, 11));
+    theirs.run("if touch new; then exit 1; fi; rm d/[1-7] l; echo x > new; rm new");
+    assert_eq!(used_by(&other, &served), (0, 3));
+    let said = other.told(&["fs", "stats", &served.address]);
+    assert!(said.contains("quota     3 of 5 inodes used by this identity"), "{said}");
+    drop((theirs, mounted, served));
+    assert_eq!(checked(&home), (Some(0), String::new()));
+}
+
+#[test]
+fn an_identity_without_its_limit_is_counted_nevertheless() {
+    if !is_root() {
+        return;
+    }
+    let home = Home::new("fs-quota-gone");
+    let (other, identity) = another(&home, "fs-quota-gone-other");
+    let table = format!("[fs.quota]\n{identity} = {{ inodes = 2 }}\n");
+    let served = Served::of_table(&home, &table);
+    let theirs = Mounted::of(&other, &served, "mnt", "");
+    theirs.run("mkdir d; : > d/1; if touch d/2; then exit 1; fi");
+    drop((theirs, served));
+    let served = Served::of_table(&home, "");
+    let theirs = Mounted::of(&other, &served, "mnt", "");
+    theirs.run("for n in $(seq 20); do : > d/n$n; done");
+    assert_eq!(used_by(&other, &served), (0, 22));
+    theirs.run("rm -r d");
+    assert_eq!(used_by(&other, &served), (0, 0));
+    drop((theirs, served));
+    assert_eq!(checked(&home), (Some(0), String::new()));
+}
+
+#[test]
+fn an_identity_is_the_user_that_the_server_says() {
+    if !is_root() {
+        return;
+    }
+    let home = Home::new("fs-bound");
+    let (other, identity) = another(&home, "fs-bound-other");
+    let table = format!("[fs.uid]\n{identity} = 4001\n");
+    let served = Served::of_table(&home, &table);
+    let mounted = Mounted::of(&home, &served, "mnt", "allow_other");
+    mounted.run(
+        "chmod 755 .; mkdir p; chmod 1777 p; echo mine > p/root; chmod 600 p/root; mkdir team",
+    );
+    mounted.run("chgrp 4100 team; chmod 770 team");
+    let theirs = Mounted::of(&other, &served, "mnt", "");
+    theirs.run("echo theirs > p/a; echo team > team/b; mv p/a p/c; mkdir p/d");
+    for refused in
+        ["cat p/root", "rm -f p/root", "mv p/root p/x", "chown 0 p/c", "touch new", "chmod 777 p"]
+    {
+        theirs.run(&format!("if {refused} 2> /dev/null; then exit 1; fi"));
+    }
+    // Many at once are no way around it.
+    let at = |path: &str| format!("{}:{path}", served.address);
+    shell(&other.0, "mkdir -p src/d; echo x > src/d/x; ln -s x src/d/l");
+    other.told(&["fs", "import", "src", &at("/p/src")]);
+    other.complaint(&["fs", "import", "src", &at("/src")]);
+    other.complaint(&["fs", "rm", &at("/p/root")]);
+    let owners = mounted.run("find p team -mindepth 1 -printf '%U:%G %p\\n' | sort");
+    let expected = "0:0 p/root\n4001:4001 p/c\n4001:4001 p/d\n4001:4001 p/src\n\
+        4001:4001 p/src/d\n4001:4001 p/src/d/l\n4001:4001 p/src/d/x\n4001:4001 team/b\n";
+    assert_eq!(owners, expected);
+}
+
+#[test]
+fn a_check_says_what_is_damaged() {
+    let home = Home::new("fs-check");
+    let served = Served::start(&home, &["--size", "64MiB"]);
+    let mounted = Mounted::of(&home, &served, "mnt", "");
+    mounted.run("mkdir d; for n in $(seq 300); do echo $n > d/$n; sync d/$n; done");
+    let output = home.run(&["fs", "check", "--store", "store"]);
+    assert_eq!(output.status.code(), Some(2), "it is served");
+    drop(mounted);
+    served.kill_all();
+    assert_eq!(checked(&home), (Some(0), String::new()));
+    let found = home.told(&["fs", "check", "--store", "store", "--json"]);
+    let found: serde_json::Value = serde_json::from_str(&found).expect("JSON");
+    assert_eq!((&found["names"], &found["damage_count"]), (&301.into(), &0.into()));
+    let store = home.0.join("store");
+    let flip = |name: &str, part: usize| {
+        let path = store.join(name);
+        let mut bytes = fs::read(&path).expect("a file");
+        let used = bytes.iter().rposition(|byte| *byte != 0).expect("something");
+        bytes[used * part / 100] ^= 4;
+        fs::write(&path, &bytes).expect("written");
+        bytes[used * part / 100] ^= 4;
+        bytes
+    };
+    let log = flip("log.00000001", 50);
+    let (code, said) = checked(&home);
+    assert!(code == Some(1) && said.contains("log.00000001 is damaged"), "{said}");
+    fs::write(store.join("log.00000001"), log).expect("mended");
+    flip("checkpoint.0", 30);
+    let (code, said) = checked(&home);
+    assert!(code == Some(1) && said.contains("neither of the two is whole"), "{said}");
+    let output = home.run(&["fs", "check", "--store", "nowhere"]);
+    assert_eq!(output.status.code(), Some(2));
 }
 
 #[test]

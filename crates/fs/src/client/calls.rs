@@ -53,6 +53,32 @@ pub struct ChangedName {
     pub dir: FsAnswer,
 }
 
+impl NewTimes {
+    /// As arguments of `set`.
+    pub(super) fn args(&self, caller: &FsCaller, inode: FsInode) -> FsAttrArgs {
+        let mut args = FsAttrArgs { who: caller.who, inode, ..FsAttrArgs::default() };
+        let mut member = |value: Option<u32>, bit| {
+            args.which |= if value.is_some() { bit } else { 0 };
+            value.unwrap_or_default()
+        };
+        args.mode = member(self.mode, SET_MODE);
+        args.uid = member(self.uid, SET_UID);
+        args.gid = member(self.gid, SET_GID);
+        let mut time = |time: Option<NewTime>, at, now| {
+            let (bit, ns) = match time {
+                None => (0, 0),
+                Some(NewTime::Now) => (now, 0),
+                Some(NewTime::At(ns)) => (at, ns),
+            };
+            args.which |= bit;
+            ns
+        };
+        args.atime_ns = time(self.atime, SET_ATIME, SET_ATIME_NOW);
+        args.mtime_ns = time(self.mtime, SET_MTIME, SET_MTIME_NOW);
+        args
+    }
+}
+
 /// A name of a directory, with what it stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedName {
@@ -173,26 +199,7 @@ impl FsClient {
         inode: FsInode,
         new: &NewTimes,
     ) -> Result<FsAnswer, FsError> {
-        let mut args = FsAttrArgs { who: caller.who, inode, ..FsAttrArgs::default() };
-        let mut member = |value: Option<u32>, bit| {
-            args.which |= if value.is_some() { bit } else { 0 };
-            value.unwrap_or_default()
-        };
-        args.mode = member(new.mode, SET_MODE);
-        args.uid = member(new.uid, SET_UID);
-        args.gid = member(new.gid, SET_GID);
-        let mut time = |time: Option<NewTime>, at, now| {
-            let (bit, ns) = match time {
-                None => (0, 0),
-                Some(NewTime::Now) => (now, 0),
-                Some(NewTime::At(ns)) => (at, ns),
-            };
-            args.which |= bit;
-            ns
-        };
-        args.atime_ns = time(new.atime, SET_ATIME, SET_ATIME_NOW);
-        args.mtime_ns = time(new.mtime, SET_MTIME, SET_MTIME_NOW);
-        self.ask_answer(caller, "set", &args.bytes())
+        self.ask_answer(caller, "set", &new.args(caller, inode).bytes())
     }
 
     /// Names of a directory from a place on; none behind the last.

@@ -6,9 +6,10 @@
 //! bounded. Knows nothing of the kernel: that is [`mount`](crate::mount)'s.
 //!
 //! Modules in reading order: `driver` (one connection for many threads), `buffers` (memory for
-//! large transfers), `calls` (operations on names and attributes), `transfer` (bytes), `walk`
-//! (whole trees), `locks`, `counts` (round trips), `error`.
+//! large transfers), `calls` (operations on names and attributes), `batch` (many of them),
+//! `transfer` (bytes), `walk` (whole trees), `locks`, `counts` (round trips), `error`.
 
+mod batch;
 mod buffers;
 mod calls;
 mod counts;
@@ -18,6 +19,7 @@ mod locks;
 mod transfer;
 mod walk;
 
+pub use batch::{ManyChange, ManyResult};
 pub use calls::{ChangedName, ListedName, NewInode, NewTime, NewTimes};
 pub use error::FsError;
 pub use locks::{FsLock, LockHow, LockState};

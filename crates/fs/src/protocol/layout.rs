@@ -51,7 +51,7 @@ macro_rules! layout_of_numbers {
         }
     )*};
 }
-layout_of_numbers!(u32, u64, i64);
+layout_of_numbers!(u16, u32, u64, i64);
 
 impl<T: FsLayout + Copy + Default, const COUNT: usize> FsLayout for [T; COUNT] {
     const LEN: usize = COUNT * T::LEN;

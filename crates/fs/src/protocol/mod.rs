@@ -36,8 +36,9 @@ pub use ranges::{ByteRange, LockRanges};
 pub use structures::{
     FsAccessArgs, FsAnswer, FsAttrArgs, FsBlocksRun, FsExtent, FsInitArgs, FsInode, FsInodeArgs,
     FsLinkArgs, FsListArgs, FsListed, FsMakeArgs, FsMapArgs, FsNameArgs, FsOrphan, FsOrphansArgs,
-    FsReadArgs, FsRecord, FsRenameArgs, FsSeekArgs, FsShareArgs, FsStats, FsSweepArgs, FsTakeArgs,
-    FsTreeEntry, FsWalkArgs, FsWalked, FsWho, FsXattrArgs, GROUPS_MAX, RECORD_ENTRIES,
+    FsQuotaArgs, FsReadArgs, FsRecord, FsRenameArgs, FsSeekArgs, FsShareArgs, FsStats, FsSweepArgs,
+    FsTakeArgs, FsTenant, FsTenantsArgs, FsTreeEntry, FsWalkArgs, FsWalked, FsWho, FsXattrArgs,
+    GROUPS_MAX, NO_LIMIT, RECORD_ENTRIES,
 };
 pub use walks::{
     FIND_APART, FIND_ATTRIBUTES, FIND_IS_APART, FIND_IS_ENTERED, FIND_IS_ERROR, FIND_IS_LEFT,

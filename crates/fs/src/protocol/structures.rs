@@ -9,6 +9,9 @@ pub const RECORD_ENTRIES: usize = 8;
 /// Groups of a user beside its first one.
 pub const GROUPS_MAX: usize = 13;
 
+/// A tenant's limit that is none.
+pub const NO_LIMIT: u64 = u64::MAX;
+
 layouts! {
     /// Who asks.
     FsWho {
@@ -17,7 +20,9 @@ layouts! {
         /// Group.
         gid: u32,
         /// How many of `groups` count.
-        groups_len: u32,
+        groups_len: u16,
+        /// Who pays for what is made. The service says it.
+        tenant: u16,
         /// Further groups. The service has its own word about them.
         groups: [u32; GROUPS_MAX],
     }
@@ -78,7 +83,9 @@ layouts! {
         /// The module's.
         body: u64,
         /// The module's.
-        level: u32,
+        level: u16,
+        /// Who pays for it.
+        tenant: u16,
         /// The module's.
         entries: u32,
         /// The module's.
@@ -271,6 +278,44 @@ layouts! {
         orphans: u64,
         /// 1 if there is something to give back.
         dying: u64,
+        /// Blocks of files that whoever asks has made.
+        quota_blocks: u64,
+        /// Inodes that it has made.
+        quota_inodes: u64,
+        /// Blocks that it may have; [`NO_LIMIT`].
+        quota_blocks_max: u64,
+        /// Inodes that it may have; [`NO_LIMIT`].
+        quota_inodes_max: u64,
+    }
+
+    /// Whoever pays for what it makes.
+    FsTenant {
+        /// Its identity.
+        id: [u64; 2],
+        /// Blocks that it has.
+        blocks: u64,
+        /// Inodes that it has.
+        inodes: u64,
+        /// Blocks that it may have; [`NO_LIMIT`].
+        blocks_max: u64,
+        /// Inodes that it may have; [`NO_LIMIT`].
+        inodes_max: u64,
+    }
+
+    /// Arguments of `set_quota`.
+    FsQuotaArgs {
+        /// Whose.
+        id: [u64; 2],
+        /// Blocks that it may have.
+        blocks_max: u64,
+        /// Inodes that it may have.
+        inodes_max: u64,
+    }
+
+    /// Arguments of `tenants`.
+    FsTenantsArgs {
+        /// The first number.
+        first: u64,
     }
 
     /// Arguments of `orphans`.

@@ -68,6 +68,7 @@ fn declared(headers: &str, of: &str, name: &str, out: &mut Vec<(String, usize)>)
                 None => (member, 0),
             };
             let each = |name: &str, out: &mut Vec<(String, usize)>| match kind {
+                "uint16_t" => out.push((name.into(), 2)),
                 "uint32_t" => out.push((name.into(), 4)),
                 "uint64_t" | "int64_t" => out.push((name.into(), 8)),
                 inner => declared(headers, inner, name, out),
@@ -129,6 +130,9 @@ fn the_layouts_are_those_of_the_headers() {
     is_as_declared::<FsMapArgs>("fs_change_args");
     is_as_declared::<FsShareArgs>("fs_share_args");
     is_as_declared::<FsXattrArgs>("fs_xattr_args");
+    is_as_declared::<FsTenant>("fs_tenant");
+    is_as_declared::<FsQuotaArgs>("fs_quota_args");
+    is_as_declared::<FsTenantsArgs>("fs_tenants_args");
 }
 
 #[test]

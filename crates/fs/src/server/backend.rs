@@ -3,6 +3,7 @@
 //! A request costs the same however many files, clients or other requests there are. Bytes that
 //! requests have in memory are bounded in all: who comes when there are too many waits.
 
+use super::accounts::{ServerAccounts, UserRules};
 use super::call::{FsCall, FsWork, OwnWork, ReadWork};
 use super::durable::DurableCommits;
 use super::entries::EntryKind;
@@ -24,6 +25,7 @@ use outboard_cluster::waker::Waker;
 use outboard_offcode::ActiveRegion;
 use outboard_offcode::executor::{Moment, Request, TimeLimit};
 use outboard_offcode::journal::Earlier;
+use outboard_secure::NodeId;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -37,7 +39,7 @@ const UNDER_WAY_MAX: usize = 64 << 20;
 /// Bytes of one read, or of one change, at most.
 pub(super) const PIECE_MAX: usize = 4 << 20;
 /// Where a file system begins in its region.
-const FS_ROOT: usize = 64;
+pub(super) const FS_ROOT: usize = 64;
 const _: () = assert!(FS_ROOT as u64 == ROOT, "one place");
 /// How long one of the service's own executions may take.
 const OWN_LIMIT: Duration = Duration::from_secs(10);
@@ -60,6 +62,8 @@ pub struct FsBackendOptions {
     pub waker: Waker,
     /// The file that is there while somebody has a lock, so that the next start waits for them.
     pub lock_marker: Option<PathBuf>,
+    /// Who clients are.
+    pub users: UserRules,
     /// Says when the modules are loaded, or why they are not. Requests wait until then.
     pub loaded: mpsc::Receiver<Result<(), String>>,
 }
@@ -120,8 +124,15 @@ struct FsReport {
 /// See this file's first lines.
 pub struct FsBackend {
     pub(super) region: Arc<ActiveRegion>,
-    module: ModuleHash,
+    pub(super) module: ModuleHash,
     pub(super) store: DurableCommits,
+    pub(super) accounts: ServerAccounts,
+    /// Who is counted, and has no limit any more.
+    pub(super) unlimited: HashSet<NodeId>,
+    /// Requests that came before there was a file system.
+    pub(super) early: Vec<(BackendCaller, Request)>,
+    /// Limits that are being set.
+    pub(super) quotas_asked: usize,
     pub(super) io: IoThreads,
     pub(super) pool: BlockPool,
     pub(super) opens: OpenInodes,
@@ -137,7 +148,7 @@ pub struct FsBackend {
     pub(super) waiting: VecDeque<u64>,
     /// Requests that wait until a commit is durable.
     durable: BTreeMap<u64, Vec<u64>>,
-    held: VecDeque<(BackendCaller, Request)>,
+    pub(super) held: VecDeque<(BackendCaller, Request)>,
     /// Bytes of files that requests have in memory.
     pub(super) under_way: usize,
     pub(super) is_reaping: bool,
@@ -147,7 +158,7 @@ pub struct FsBackend {
     pub(super) is_swept: bool,
     loaded: mpsc::Receiver<Result<(), String>>,
     /// Why there is no file system.
-    broken: Option<String>,
+    pub(super) broken: Option<String>,
     /// Flags of a file system that is made.
     flags: u64,
     /// The modules are loaded, and there is a file system in the region.
@@ -165,8 +176,8 @@ impl FsBackend {
     /// A service on a file system that is there.
     #[must_use]
     pub fn new(options: FsBackendOptions) -> Self {
-        let FsBackendOptions { region, module, store, sync, flags, waker, lock_marker, loaded } =
-            options;
+        let FsBackendOptions { region, module, store, sync, flags, waker, .. } = options;
+        let FsBackendOptions { lock_marker, users, loaded, .. } = options;
         let wakes = waker.clone();
         if !store.wake_by(Box::new(move || wakes.wake())) {
             tracing::error!("the store wakes somebody else");
@@ -176,6 +187,10 @@ impl FsBackend {
         Self {
             region,
             module,
+            unlimited: HashSet::new(),
+            quotas_asked: 0,
+            early: Vec::new(),
+            accounts: ServerAccounts::new(users, waker.clone()),
             io: IoThreads::new(Arc::clone(store.data()), waker),
             pool: BlockPool::new(store.data().block_count()),
             store,
@@ -303,12 +318,12 @@ impl FsBackend {
         }
     }
 
-    fn must_wait(&self) -> bool {
+    pub(super) fn must_wait(&self) -> bool {
         !self.is_ready || self.under_way >= UNDER_WAY_MAX || self.store.is_behind()
     }
 
     /// A request of the module's that is not held back; what of it is to be executed now.
-    fn begin(
+    pub(super) fn begin(
         &mut self,
         caller: BackendCaller,
         kind: EntryKind,
@@ -326,7 +341,8 @@ impl FsBackend {
                 Some(request)
             }
             EntryKind::Stats => {
-                self.calls.insert(token, call(FsWork::None));
+                let tenant = self.accounts.tenant(caller.node);
+                self.calls.insert(token, call(FsWork::Stats(tenant)));
                 Some(request)
             }
             EntryKind::Change | EntryKind::Remove => {
@@ -445,29 +461,19 @@ impl FsBackend {
 }
 
 impl RegionBackend for FsBackend {
-    fn before(&mut self, caller: BackendCaller, mut request: Request) -> Option<Request> {
-        if request.module != self.module {
-            // Anybody's code may look.
-            request.may_write = false;
-            return Some(request);
-        }
-        let Some(kind) = EntryKind::of(&request.entry) else {
-            let why = format!("{:?} is no entry for clients", request.entry);
-            self.answer(request.token, Outcome::Refused(why));
-            return None;
+    fn before(&mut self, caller: BackendCaller, request: Request) -> Option<Request> {
+        // Whoever loads a module of its own may look at everything: it is for nobody.
+        let is_known = request.module == self.module || request.module == super::modules::walks();
+        let request = match is_known {
+            // Who pays is known then.
+            true if !self.is_ready && self.broken.is_none() => {
+                self.early.push((caller, request));
+                return None;
+            }
+            true => self.accounts.admit(caller, request, Instant::now())?,
+            false => request,
         };
-        if let Some(why) = self.broken.clone() {
-            self.fail(request.token, libc::EIO, &why);
-            return None;
-        }
-        let has_bytes = matches!(kind, EntryKind::Read | EntryKind::Write);
-        let waits = self.must_wait() || !self.held.is_empty();
-        if !self.is_ready || ((has_bytes || kind.writes()) && waits) {
-            self.counters.held += 1;
-            self.held.push_back((caller, request));
-            return None;
-        }
-        self.begin(caller, kind, request)
+        self.admitted(caller, request)
     }
 
     fn after(&mut self, token: u64, outcome: Outcome) -> Option<Outcome> {
@@ -486,8 +492,8 @@ impl RegionBackend for FsBackend {
             (EntryKind::Look, FsWork::Look(look)) => self.looked_at(token, peer, *look, outcome),
             (EntryKind::Read, FsWork::Read(_)) => self.read_looked(token, outcome),
             (EntryKind::Write, FsWork::Write(_)) => self.mapped(token, outcome),
-            (EntryKind::Stats, _) => {
-                let outcome = self.with_reserved(outcome);
+            (EntryKind::Stats, FsWork::Stats(tenant)) => {
+                let outcome = self.with_quota(*tenant, outcome);
                 self.answer(token, outcome);
             }
             (EntryKind::Remove, _) => {
@@ -550,6 +556,7 @@ impl RegionBackend for FsBackend {
         for inode in self.opens.expire(now) {
             self.closed(inode);
         }
+        self.take_known(now);
         self.locks_turn(now);
         let released = self.leases.turn(now);
         self.recalled(released);
@@ -563,7 +570,8 @@ impl RegionBackend for FsBackend {
 
     fn deadline(&self) -> Option<Instant> {
         let deadlines = self.opens.deadline().into_iter().chain(self.orphans_at);
-        deadlines.chain(self.locks.deadline()).chain(self.leases.deadline()).min()
+        let others = [self.locks.deadline(), self.leases.deadline(), self.accounts.deadline()];
+        deadlines.chain(others.into_iter().flatten()).min()
     }
 
     fn ended(&mut self) -> Result<(), ServiceError> {
@@ -597,10 +605,7 @@ impl FsBackend {
     fn begin_serving(&mut self) {
         let is_made = self.region.memory().load_u64(FS_ROOT).is_ok_and(|magic| magic != 0);
         match is_made {
-            true => {
-                self.is_ready = true;
-                self.begin_housekeeping();
-            }
+            true => self.learn_tenants(1),
             false => self.make(self.store.data().block_count(), self.flags),
         }
     }
@@ -609,7 +614,8 @@ impl FsBackend {
     pub(super) fn give_up(&mut self, why: &str) {
         tracing::error!(why, "no file system is served");
         self.broken = Some(why.to_owned());
-        for (_, request) in std::mem::take(&mut self.held) {
+        let early = std::mem::take(&mut self.early);
+        for (_, request) in early.into_iter().chain(std::mem::take(&mut self.held)) {
             self.fail(request.token, libc::EIO, why);
         }
     }

@@ -7,6 +7,7 @@ use crate::protocol::{FsBlocksRun, FsChangeArgs, FsExtent, FsInode};
 use outboard_cluster::hub::PeerId;
 use outboard_offcode::Outcome;
 use outboard_offcode::executor::Request;
+use outboard_secure::NodeId;
 
 /// A request.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub(super) enum FsWork {
     Look(LookWork),
     /// It changes what others may keep.
     Change(TouchedInodes),
+    /// What a tenant has and may have is added to its answer; 0: nobody's.
+    Stats(u16),
     /// Bytes are read.
     Read(ReadWork),
     /// Bytes are written.
@@ -126,6 +129,13 @@ pub(super) enum OwnWork {
     },
     /// A file system is made.
     Make,
+    /// Who pays for something already, from a number on.
+    Tenants {
+        /// The first.
+        first: u64,
+    },
+    /// Limits of an identity.
+    Quota(NodeId),
     /// Blocks are reserved.
     Reserve,
     /// An inode that nobody has open any more is given up.

@@ -54,6 +54,15 @@ const ENTRIES: &[(&str, EntryKind)] = &[
     ("cancel_lock", EntryKind::Lock),
 ];
 
+/// Entries of clients that do not say for whom they are.
+const FOR_NOBODY: &[&str] =
+    &["get", "target", "stats", "sync", "batch", "lock", "unlock", "test_lock", "cancel_lock"];
+
+/// Whether an entry's arguments begin with for whom it is.
+pub(super) fn has_who(entry: &str) -> bool {
+    EntryKind::of(entry).is_some() && !FOR_NOBODY.contains(&entry)
+}
+
 impl EntryKind {
     /// What an entry is to clients; `None`: it is the service's own, or none.
     pub(super) fn of(entry: &str) -> Option<Self> {

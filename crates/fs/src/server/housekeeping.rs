@@ -53,9 +53,14 @@ impl FsBackend {
                 self.done_of_batch((of, removes), outcome);
             }
             (OwnWork::Make, Outcome::Done { seq, .. }) => {
-                self.is_ready = true;
                 self.store.want(seq);
-                self.begin_housekeeping();
+                self.learn_tenants(1);
+            }
+            (OwnWork::Tenants { first }, Outcome::Done { result, .. }) => {
+                self.tenants_told(first, &result);
+            }
+            (OwnWork::Quota(node), Outcome::Done { result, .. }) => {
+                self.quota_set(node, word(&result));
             }
             (OwnWork::Reserve, Outcome::Done { result, seq }) => self.reserved(&result, seq),
             (OwnWork::Release(_), Outcome::Done { .. }) => self.reap(),
@@ -83,7 +88,7 @@ impl FsBackend {
                 self.serve_waiting();
             }
             OwnWork::Reap => self.is_reaping = false,
-            OwnWork::Make => self.give_up(&why),
+            OwnWork::Make | OwnWork::Tenants { .. } | OwnWork::Quota(_) => self.give_up(&why),
             // Some blocks are lost to this start.
             OwnWork::Sweep => self.swept(),
             _ => {}
@@ -123,17 +128,9 @@ impl FsBackend {
     }
 
     /// Numbers of blocks as clients are told: reserved ones are free for them.
-    pub(super) fn with_reserved(&self, outcome: Outcome) -> Outcome {
-        match outcome {
-            Outcome::Done { result, seq } => {
-                let told = FsStats::split(&result).map(|(stats, _)| FsStats {
-                    blocks_free: (stats.blocks_free + self.pool.len()).min(stats.blocks),
-                    ..stats
-                });
-                Outcome::Done { result: told.map_or(result, |stats| stats.bytes()), seq }
-            }
-            outcome => outcome,
-        }
+    pub(super) fn with_reserved(&self, stats: FsStats) -> FsStats {
+        let blocks_free = (stats.blocks_free + self.pool.len()).min(stats.blocks);
+        FsStats { blocks_free, ..stats }
     }
 
     fn sweep(&mut self, from: u64) {

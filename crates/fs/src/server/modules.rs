@@ -5,17 +5,25 @@ use outboard_offcode::{LoadError, ModuleStore, WasmEngine};
 use std::collections::HashSet;
 
 /// Each after those that it imports.
-const MODULES: [(&str, &[u8]); 7] = [
+pub(crate) const MODULES: [(&str, &[u8]); 7] = [
     ("alloc", include_bytes!("../../../../modules/built/alloc.wasm")),
     ("blocks", include_bytes!("../../../../modules/built/blocks.wasm")),
     ("table", include_bytes!("../../../../modules/built/table.wasm")),
     ("names", include_bytes!("../../../../modules/built/names.wasm")),
     ("inode", include_bytes!("../../../../modules/built/inode.wasm")),
     ("fs", FS),
-    ("find", include_bytes!("../../../../modules/built/find.wasm")),
+    ("find", FIND),
 ];
 /// The one that changes a tree.
 const FS: &[u8] = include_bytes!("../../../../modules/built/fs.wasm");
+
+/// The one that walks through one.
+const FIND: &[u8] = include_bytes!("../../../../modules/built/find.wasm");
+
+/// The hash of the module `find`.
+pub(super) fn walks() -> ModuleHash {
+    ModuleHash::of(FIND)
+}
 
 /// The hash of the module `fs`.
 #[must_use]

@@ -4,6 +4,7 @@
 //! those that the store knows, the service before was killed, and nothing is lost; else the store
 //! is recovered from its checkpoints and its log.
 
+use super::accounts::UserRules;
 use super::backend::{FsBackend, FsBackendOptions};
 use super::modules;
 use super::table::FsTable;
@@ -71,7 +72,7 @@ fn service(link: &mut ServiceLink) -> Result<ActiveService, Box<dyn Error>> {
     let marker = table.store()?.join(LOCK_MARKER);
     let (store, served) = begin((opened, &marker), setup, (kept, &mut keeper), options)?;
     let flags = if table.root_squash { SQUASH_ROOT } else { 0 };
-    serve_region(store, served, (options, flags, marker))
+    serve_region(store, served, (options, flags, marker), table.users()?)
 }
 
 /// Opens a store, or makes it.
@@ -140,6 +141,7 @@ fn serve_region(
     store: FsStore,
     served: ServedRegion,
     (options, flags, marker): (FsStoreOptions, u64, PathBuf),
+    users: UserRules,
 ) -> Result<ActiveService, Box<dyn Error>> {
     let limits = ActiveLimits::default();
     let engine = Wasmtime::new(outboard_active::service::cache_directory().as_deref())?;
@@ -165,7 +167,7 @@ fn serve_region(
         wakes.wake();
     })?;
     let options =
-        FsBackendOptions { region, module, store, sync, flags, waker, lock_marker, loaded };
+        FsBackendOptions { region, module, store, sync, flags, waker, lock_marker, users, loaded };
     let backend = FsBackend::new(options);
     match service.back(REGION, Box::new(backend)) {
         true => Ok(service),

@@ -2,11 +2,13 @@
 //!
 //! docs/fs.md, "A node's table", has one with every key and what it means.
 
+use super::accounts::{BoundUser, GroupSource, IdentityQuota, UserRules};
+use crate::protocol::NO_LIMIT;
 use crate::store::{FsStoreOptions, StoreShape, SyncMode};
 use outboard_cluster::node::{Needs, TableError};
 use outboard_secure::NodeId;
 use serde::Deserialize;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -38,6 +40,14 @@ pub(super) struct FsTable {
     allow: Option<Vec<String>>,
     #[serde(default)]
     read: Vec<String>,
+    #[serde(default)]
+    groups: GroupsWord,
+    /// Identities that are one user.
+    #[serde(default)]
+    uid: HashMap<String, UserWord>,
+    /// What identities may have made.
+    #[serde(default)]
+    quota: HashMap<String, QuotaTable>,
     /// Jobs of this service: the node's own word, which every table may have.
     #[serde(rename = "slots")]
     _slots: Option<u32>,
@@ -62,6 +72,56 @@ enum SyncWord {
     Second,
     /// When the system likes.
     Never,
+}
+
+/// What an identity may have made.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QuotaTable {
+    bytes: Option<SizeWord>,
+    inodes: Option<u64>,
+}
+
+impl QuotaTable {
+    fn quota(&self) -> Result<IdentityQuota, String> {
+        let bytes = self.bytes.as_ref().map(SizeWord::bytes).transpose()?;
+        let blocks = bytes.map_or(NO_LIMIT, |bytes| bytes / BLOCK);
+        Ok(IdentityQuota { blocks, inodes: self.inodes.unwrap_or(NO_LIMIT) })
+    }
+}
+
+/// Whose word counts about a user's groups.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum GroupsWord {
+    #[default]
+    Server,
+    Client,
+}
+
+/// A user: a number, or user and group.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a user is a number, or text such as \"1000:100\"")]
+enum UserWord {
+    Number(u32),
+    Text(String),
+}
+
+impl UserWord {
+    fn user(&self) -> Result<BoundUser, String> {
+        let text = match self {
+            Self::Number(uid) => return Ok(BoundUser { uid: *uid, gid: None }),
+            Self::Text(text) => text,
+        };
+        let both = text.split_once(':').map_or((text.as_str(), None), |(u, g)| (u, Some(g)));
+        let uid = both.0.parse().ok();
+        let gid = both.1.map(|gid| gid.parse().ok());
+        match (uid, gid) {
+            (Some(uid), None) => Ok(BoundUser { uid, gid: None }),
+            (Some(uid), Some(Some(gid))) => Ok(BoundUser { uid, gid: Some(gid) }),
+            _ => Err(format!("{text:?} is no user: write its number, or \"1000:100\"")),
+        }
+    }
 }
 
 const fn yes() -> bool {
@@ -143,19 +203,35 @@ impl FsTable {
         identities(&self.read)
     }
 
+    /// Who clients are.
+    pub(super) fn users(&self) -> Result<UserRules, String> {
+        let groups = match self.groups {
+            GroupsWord::Server => GroupSource::Server,
+            GroupsWord::Client => GroupSource::Client,
+        };
+        let bound = self.uid.iter().map(|(id, user)| Ok((identity(id)?, user.user()?)));
+        let quotas = self.quota.iter().map(|(id, quota)| Ok((identity(id)?, quota.quota()?)));
+        let bound = bound.collect::<Result<_, String>>()?;
+        Ok(UserRules { groups, bound, quotas: quotas.collect::<Result<_, String>>()? })
+    }
+
     /// Checks everything; what the service needs.
     pub(super) fn check(&self) -> Result<Needs, TableError> {
         let store = self.store()?;
         let shape = self.shape().map_err(TableError::new)?;
         self.allow().and_then(|_| self.read()).map_err(TableError::new)?;
+        self.users().map_err(TableError::new)?;
         let ending = Needs::ENDING + Duration::from_secs(shape.region_len / DISK_A_SECOND);
         Ok(Needs { directories: vec![store.clone()], ending, ..Needs::default() })
     }
 }
 
+fn identity(id: &str) -> Result<NodeId, String> {
+    id.parse().map_err(|error| format!("{id:?}: {error}"))
+}
+
 fn identities(all: &[String]) -> Result<HashSet<NodeId>, String> {
-    let parse = |id: &String| id.parse().map_err(|error| format!("{id:?}: {error}"));
-    all.iter().map(parse).collect()
+    all.iter().map(|id| identity(id)).collect()
 }
 
 #[cfg(test)]
@@ -179,6 +255,20 @@ mod tests {
         assert_eq!(large.region_len, METADATA_MAX);
     }
 
+    const ID: &str = "2f9d1c0a4b7e8d6655aa0c1b2d3e4f50";
+
+    #[test]
+    fn an_identity_is_a_user() {
+        for (word, uid, gid) in [(json!(7), 7, None), (json!("7:8"), 7, Some(8))] {
+            let table = json!({ "store": "/x", "uid": { (ID): word } });
+            let table: FsTable = serde_json::from_value(table).expect("legal");
+            let users = table.users().expect("legal");
+            assert_eq!(users.groups, GroupSource::Server);
+            let node = ID.parse().expect("an identity");
+            assert_eq!(users.bound.get(&node), Some(&BoundUser { uid, gid }));
+        }
+    }
+
     #[test]
     fn mistakes_are_told() {
         let mistakes = [
@@ -189,6 +279,12 @@ mod tests {
             (json!({ "store": "/x", "metadata": "4GiB" }), "to 3 GiB"),
             (json!({ "store": "/x", "sync": "often" }), "unknown variant"),
             (json!({ "store": "/x", "allow": ["me"] }), "32 hexadecimal"),
+            (json!({ "store": "/x", "groups": "mine" }), "unknown variant"),
+            (json!({ "store": "/x", "uid": { "me": 5 } }), "32 hexadecimal"),
+            (json!({ "store": "/x", "uid": { (ID): "5:x" } }), "\"5:x\" is no user"),
+            (json!({ "store": "/x", "uid": { (ID): true } }), "a user is a number"),
+            (json!({ "store": "/x", "quota": { (ID): { "bytes": "x" } } }), "\"x\" is no size"),
+            (json!({ "store": "/x", "quota": { (ID): { "files": 7 } } }), "unknown field"),
             (json!({ "stoer": "/x" }), "unknown field"),
         ];
         for (value, why) in mistakes {

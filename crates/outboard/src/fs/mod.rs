@@ -1,6 +1,8 @@
 //! `outboard fs`: the active file system.
 
 mod at;
+mod check;
+mod copy;
 mod mount;
 mod serve;
 mod stats;
@@ -25,6 +27,9 @@ pub(crate) enum FsCommand {
     Du(trees::DuArgs),
     Rm(trees::RmArgs),
     Stats(stats::FsStatsArgs),
+    Import(copy::ImportArgs),
+    Export(copy::ExportArgs),
+    Check(check::CheckArgs),
     Exec(FsExecArgs),
 }
 
@@ -39,6 +44,9 @@ pub(crate) fn run(command: FsCommand) -> Result<ExitCode, Box<dyn Error>> {
         FsCommand::Du(args) => trees::du(&args),
         FsCommand::Rm(args) => trees::rm(&args),
         FsCommand::Stats(args) => stats::stats(&args).map(success),
+        FsCommand::Import(args) => copy::import(&args),
+        FsCommand::Export(args) => copy::export(&args),
+        FsCommand::Check(args) => check::check(&args),
         FsCommand::Exec(args) => fs_exec(&args).map(success),
     }
 }

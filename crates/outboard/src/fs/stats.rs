@@ -3,7 +3,7 @@
 use super::at::{FsServers, caller};
 use crate::Outcome;
 use clap::Args;
-use outboard_fs::protocol::BLOCK_LEN;
+use outboard_fs::protocol::{BLOCK_LEN, NO_LIMIT};
 use outboard_fs::tools::FsPlace;
 use serde_json::json;
 use std::ffi::OsString;
@@ -33,6 +33,7 @@ pub(crate) fn stats(args: &FsStatsArgs) -> Outcome {
     let client = FsServers::default().client(&host)?;
     let stats = client.stats(&caller())?;
     let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_LEN);
+    let limit = |most: u64| (most != NO_LIMIT).then_some(most);
     let used = stats.blocks.saturating_sub(stats.blocks_free);
     let mut out = std::io::stdout();
     if args.json {
@@ -46,14 +47,29 @@ pub(crate) fn stats(args: &FsStatsArgs) -> Outcome {
             "metadata_bytes_free": stats.heap_free_bytes,
             "open_without_name": stats.orphans,
             "is_being_given_back": stats.dying != 0,
+            "quota": {
+                "bytes_used": bytes(stats.quota_blocks),
+                "bytes": limit(stats.quota_blocks_max).map(bytes),
+                "inodes_used": stats.quota_inodes,
+                "inodes": limit(stats.quota_inodes_max),
+            },
         });
         return Ok(writeln!(out, "{value}")?);
     }
+    let quotas = [
+        ("bytes", bytes(stats.quota_blocks), limit(stats.quota_blocks_max).map(bytes)),
+        ("inodes", stats.quota_inodes, limit(stats.quota_inodes_max)),
+    ];
     let share = (used * 100).div_ceil(stats.blocks.max(1));
     writeln!(out, "bytes     {} of {} used ({share} %)", bytes(used), bytes(stats.blocks))?;
     writeln!(out, "inodes    {} used, about {} free", stats.inodes, stats.inodes_free)?;
     let (heap, free) = (stats.heap_bytes, stats.heap_free_bytes);
     writeln!(out, "metadata  {heap} bytes used, {free} free")?;
+    for (what, used, most) in quotas {
+        if let Some(most) = most {
+            writeln!(out, "quota     {used} of {most} {what} used by this identity")?;
+        }
+    }
     if stats.orphans != 0 {
         writeln!(out, "open      {} inodes without a name", stats.orphans)?;
     }

@@ -62,7 +62,7 @@ impl Tree<'_> {
         self.call("seek", &[inode.0, inode.1, offset, which], &[]).map(|place| word(&place, 0))
     }
 
-    fn share(&mut self, from: (Id, u64), to: (Id, u64), len: u64) -> Result<Found, i32> {
+    pub(super) fn share(&mut self, from: (Id, u64), to: (Id, u64), len: u64) -> Result<Found, i32> {
         let ((from, from_block), (to, to_block)) = (from, to);
         let words = [from.0, from.1, to.0, to.1, from_block, to_block, len];
         self.call("share", &words, &[]).map(|answer| Found::new(&answer))

@@ -4,6 +4,7 @@
 mod bytes;
 mod holders;
 mod long;
+mod quotas;
 mod rights;
 mod tree;
 mod xattrs;
@@ -103,6 +104,8 @@ struct Tree<'a> {
     sides: &'a mut Sides,
     who: (u32, u32),
     groups: Vec<u32>,
+    /// Who pays.
+    tenant: u16,
 }
 
 impl<'a> Tree<'a> {
@@ -118,7 +121,7 @@ impl<'a> Tree<'a> {
 
     /// User 0's.
     fn new(sides: &'a mut Sides) -> Self {
-        Self { sides, who: (0, 0), groups: Vec::new() }
+        Self { sides, who: (0, 0), groups: Vec::new(), tenant: 0 }
     }
 
     fn run(&mut self, entry: &str, all: &[u8]) -> Result<Vec<u8>, i32> {
@@ -134,6 +137,7 @@ impl<'a> Tree<'a> {
         let mut groups = [0; 13];
         groups[..self.groups.len()].copy_from_slice(&self.groups);
         let count = u32::try_from(self.groups.len()).expect("few");
+        let count = count | u32::from(self.tenant) << 16;
         let mut words = vec![pair(self.who.0, self.who.1), pair(count, groups[0])];
         words.extend(groups[1..].chunks(2).map(|two| pair(two[0], two[1])));
         words

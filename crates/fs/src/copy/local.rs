@@ -1,0 +1,81 @@
+//! Files of this machine: what they are, where they have bytes, what is attached to them.
+
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Bytes of all names of attributes of a file, and of a value, at most (xattr(7)).
+const XATTR_MAX: usize = 65536;
+const USER: &[u8] = b"user.";
+
+/// Extended attributes with their names.
+pub(super) type LocalXattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    // Neither what a link leads to, nor a pipe's other end.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+/// Where a file has bytes.
+pub(super) fn data_ranges(file: &File, about: &Metadata) -> io::Result<Vec<Range<u64>>> {
+    let size = about.len();
+    let (mut ranges, mut at) = (Vec::new(), 0);
+    // All of it takes place on the disk.
+    if about.blocks().saturating_mul(512) >= size {
+        ranges.extend((size > 0).then_some(0..size));
+        return Ok(ranges);
+    }
+    while at < size {
+        let start = match seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => break,
+            // A file system without holes.
+            Err(Errno::INVAL) => {
+                ranges.push(at..size);
+                break;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        at = seek(file, SeekFrom::Hole(start))?.min(size);
+        if at <= start {
+            break;
+        }
+        ranges.push(start..at);
+    }
+    Ok(ranges)
+}
+
+/// What a user has attached to a file or directory.
+pub(super) fn xattrs(path: &Path) -> io::Result<LocalXattrs> {
+    let mut names = vec![0; XATTR_MAX];
+    let len = match rustix::fs::llistxattr(path, &mut names) {
+        Ok(len) => len,
+        Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut all = Vec::new();
+    for name in names[..len].split(|byte| *byte == 0).filter(|name| name.starts_with(USER)) {
+        let mut value = vec![0; XATTR_MAX];
+        let len = rustix::fs::lgetxattr(path, std::ffi::OsStr::from_bytes(name), &mut value)?;
+        value.truncate(len);
+        all.push((name.to_vec(), value));
+    }
+    Ok(all)
+}
+
+/// Nanoseconds since 1970.
+pub(super) fn time_ns(seconds: i64, nanoseconds: i64) -> i64 {
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
+}
+
+/// A time as the system has it.
+pub(super) fn timespec(ns: i64) -> rustix::fs::Timespec {
+    let (tv_sec, tv_nsec) = (ns.div_euclid(1_000_000_000), ns.rem_euclid(1_000_000_000));
+    rustix::fs::Timespec { tv_sec, tv_nsec }
+}
