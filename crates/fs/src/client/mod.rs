@@ -7,7 +7,7 @@
 //!
 //! Modules in reading order: `driver` (one connection for many threads), `buffers` (memory for
 //! large transfers), `calls` (operations on names and attributes), `transfer` (bytes), `walk`
-//! (whole trees), `locks`, `counts` (round trips), `error`.
+//! (whole trees), `scan` (files looked through), `locks`, `counts` (round trips), `error`.
 
 mod buffers;
 mod calls;
@@ -15,12 +15,15 @@ mod counts;
 mod driver;
 mod error;
 mod locks;
+mod scan;
 mod transfer;
 mod walk;
 
 pub use calls::{ListedName, NewInode, NewTime, NewTimes};
 pub use error::FsError;
 pub use locks::{FsLock, LockHow, LockState};
+pub use scan::PendingScan;
+pub(crate) use scan::words_of;
 pub use transfer::{ChangeWhat, FileRead, PendingChange, PendingRead, SyncWhen};
 pub use walk::{RemovedName, TreeWalk};
 

@@ -5,7 +5,7 @@
 //! taken apart without trust: what is too short, too long or unknown is not there.
 //!
 //! Modules in reading order: `layout` (structures as C has them), `structures` (those of the
-//! module's headers), `bytes` (reads and changes as clients ask for them), `batch` (many changes
+//! module's headers), `scans` (files looked through line by line), `bytes` (reads and changes as clients ask for them), `batch` (many changes
 //! by one request), `lists` (answers with names), `walks` (answers of the module `find`), `errno`
 //! (failures), `locks` and `ranges` (locks of files), `notes` (messages beside executions).
 
@@ -17,6 +17,7 @@ mod lists;
 mod locks;
 mod notes;
 mod ranges;
+mod scans;
 mod structures;
 mod walks;
 
@@ -33,6 +34,11 @@ pub use locks::{
 };
 pub use notes::{FsNote, FsNotice, NOTES, StalePart};
 pub use ranges::{ByteRange, LockRanges};
+pub use scans::{
+    SCAN_CLIENT, SCAN_DONE, SCAN_ENTRY, SCAN_FAILED, SCAN_FILES_MAX, SCAN_FIRST, SCAN_INVERT,
+    SCAN_LINE, SCAN_LINES, SCAN_MORE, SCAN_NUMBERS, SCAN_PARAMS, SCAN_PARAMS_LEN, SCAN_SKIP_BINARY,
+    SCAN_TEXT, ScanArgs, ScanCursor, ScanRecord, ScanTold, parse_scan, parse_scan_args, scan_args,
+};
 pub use structures::{
     FsAccessArgs, FsAnswer, FsAttrArgs, FsBlocksRun, FsExtent, FsInitArgs, FsInode, FsInodeArgs,
     FsLinkArgs, FsListArgs, FsListed, FsMakeArgs, FsMapArgs, FsNameArgs, FsOrphan, FsOrphansArgs,

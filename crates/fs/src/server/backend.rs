@@ -10,6 +10,7 @@ use super::io::IoThreads;
 use super::locking::LockService;
 use super::opens::OpenInodes;
 use super::pool::BlockPool;
+use super::scan::ScanThreads;
 use crate::protocol::{FsInode, FsLayout, FsNote, FsReadArgs, ROOT, failure_of_errno};
 use crate::store::{FsStore, SyncMode};
 use outboard_active::service::{
@@ -19,9 +20,9 @@ use outboard_active::{ModuleHash, Outcome};
 use outboard_cluster::hub::PeerId;
 use outboard_cluster::service::ServiceError;
 use outboard_cluster::waker::Waker;
-use outboard_offcode::ActiveRegion;
 use outboard_offcode::executor::{Moment, Request, TimeLimit};
 use outboard_offcode::journal::Earlier;
+use outboard_offcode::{ActiveRegion, ModuleStore, Wasmtime};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -48,6 +49,8 @@ pub struct FsBackendOptions {
     pub region: Arc<ActiveRegion>,
     /// The module `fs`.
     pub module: ModuleHash,
+    /// Modules of the service, and those of its clients.
+    pub modules: Arc<ModuleStore<Wasmtime>>,
     /// What keeps commits, and has the bytes.
     pub store: FsStore,
     /// When commits go to the disk.
@@ -93,6 +96,10 @@ pub struct FsCounters {
     pub held: u64,
     /// Requests for locks.
     pub locks: u64,
+    /// Requests that look through files.
+    pub scans: u64,
+    /// Bytes that were looked through.
+    pub scanned_bytes: u64,
 }
 
 /// What `outboard status` shows.
@@ -117,6 +124,8 @@ pub struct FsBackend {
     module: ModuleHash,
     pub(super) store: DurableCommits,
     pub(super) io: IoThreads,
+    /// `None`: this machine gave no memory for it.
+    pub(super) scans: Option<ScanThreads>,
     pub(super) pool: BlockPool,
     pub(super) opens: OpenInodes,
     pub(super) locks: LockService,
@@ -158,17 +167,20 @@ impl FsBackend {
     /// A service on a file system that is there.
     #[must_use]
     pub fn new(options: FsBackendOptions) -> Self {
-        let FsBackendOptions { region, module, store, sync, flags, waker, lock_marker, loaded } =
-            options;
+        let FsBackendOptions { region, module, modules, store, sync, .. } = options;
+        let FsBackendOptions { flags, waker, lock_marker, loaded, .. } = options;
         let wakes = waker.clone();
         if !store.wake_by(Box::new(move || wakes.wake())) {
             tracing::error!("the store wakes somebody else");
         }
         let store = DurableCommits::new(store, sync);
+        let data = Arc::clone(store.data());
+        let scans = ScanThreads::new(Arc::clone(&region), modules, data, waker.clone()).ok();
         Self {
             region,
             module,
             io: IoThreads::new(Arc::clone(store.data()), waker),
+            scans,
             pool: BlockPool::new(store.data().block_count()),
             store,
             opens: OpenInodes::default(),
@@ -340,6 +352,10 @@ impl FsBackend {
                 self.begin_batch(caller, request);
                 None
             }
+            EntryKind::Scan => {
+                self.begin_scan(caller, request);
+                None
+            }
             EntryKind::Lock => {
                 self.lock_asked(caller, request);
                 None
@@ -502,6 +518,7 @@ impl RegionBackend for FsBackend {
     fn gone(&mut self, peer: PeerId) {
         self.opens.gone(peer, Instant::now());
         self.locks_gone(peer);
+        self.scans_gone(peer);
         let fetching = |call: &FsCall| call.peer == peer && call.is_fetching();
         let its = self.calls.iter().filter(|(_, call)| fetching(call));
         for token in its.map(|(token, _)| *token).collect::<Vec<_>>() {
@@ -520,6 +537,7 @@ impl RegionBackend for FsBackend {
         while let Some(done) = self.io.next() {
             self.io_done(done);
         }
+        self.take_scans();
         self.take_durable();
         for inode in self.opens.expire(now) {
             self.closed(inode);

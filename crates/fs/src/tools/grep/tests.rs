@@ -1,0 +1,1 @@
+//! Patterns against GNU grep.
