@@ -31,13 +31,13 @@ const CLASSES: &[(&str, &[(char, char)], &str)] = &[
     ("blank", &[('\t', '\t'), (' ', ' ')], r"[\p{Zs}--[\u{a0}\u{2007}\u{202f}]]"),
     ("cntrl", &[('\0', '\x1f'), ('\x7f', '\x7f')], r"[\p{Cc}\u{2028}\u{2029}]"),
     ("digit", &[('0', '9')], ""),
-    ("graph", &[('!', '~')], r"[^\p{Cc}\p{Cs}\p{Cn}\p{White_Space}]"),
+    ("graph", &[('!', '~')], r"[^\p{Cc}\p{Cn}\p{White_Space}]"),
     ("lower", &[('a', 'z')], r"\p{Lowercase}"),
-    ("print", &[(' ', '~')], r"[^\p{Cc}\p{Cs}\p{Cn}\u{2028}\u{2029}]"),
+    ("print", &[(' ', '~')], r"[^\p{Cc}\p{Cn}\u{2028}\u{2029}]"),
     (
         "punct",
         &[('!', '/'), (':', '@'), ('[', '`'), ('{', '~')],
-        r"[^\p{Cc}\p{Cs}\p{Cn}\p{White_Space}\p{Alphabetic}\p{Nd}]",
+        r"[^\p{Cc}\p{Cn}\p{White_Space}\p{Alphabetic}\p{Nd}]",
     ),
     ("space", &[('\t', '\r'), (' ', ' ')], r"[\p{White_Space}--[\u{85}\u{a0}\u{2007}\u{202f}]]"),
     ("upper", &[('A', 'Z')], r"\p{Uppercase}"),
@@ -80,6 +80,8 @@ impl CharSet {
             set.class.union(&beyond_ascii(beyond));
             set.is_large = true;
         }
+        // No line has one.
+        set.class.difference(&ClassUnicode::new([ClassUnicodeRange::new('\n', '\n')]));
         Some(set)
     }
 
