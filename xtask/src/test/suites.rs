@@ -272,7 +272,7 @@ fn active_c(settings: &Settings) -> Result<Count> {
 fn file_system(settings: &Settings) -> Result<Count> {
     let mut count = integration(settings, "mount_meta")?;
     count += integration(settings, "locks")?;
-    count += cargo_test(settings, &["--package=outboard", "--test=fs"])?;
+    count += cargo_test(settings, &["--package=outboard", "--test=fs", "--test=fs_grep"])?;
     Ok(count)
 }
 

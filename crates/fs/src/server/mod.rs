@@ -36,3 +36,5 @@ mod table;
 pub use backend::{FsBackend, FsBackendOptions, FsCounters};
 pub use modules::fs_module;
 pub use process::{check_table, serve};
+#[cfg(test)]
+pub(crate) use scan::ModuleFinder;

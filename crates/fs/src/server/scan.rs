@@ -294,7 +294,7 @@ impl<'a> Scanning<'a> {
 }
 
 /// Has a module find lines.
-pub(super) struct ModuleFinder<I> {
+pub(crate) struct ModuleFinder<I> {
     instance: I,
     /// Where places are told, and where lines are put.
     places: u32,
@@ -303,13 +303,13 @@ pub(super) struct ModuleFinder<I> {
 }
 
 impl<I: Instance> ModuleFinder<I> {
-    pub(super) fn new(instance: I, data_end: u32, budget: Budget) -> Self {
+    pub(crate) fn new(instance: I, data_end: u32, budget: Budget) -> Self {
         let places = data_end.next_multiple_of(64);
         Self { instance, places, window: places + PLACES_MAX * 4, budget }
     }
 
     /// Bytes of lines that it takes.
-    pub(super) fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         (SCRATCH_LEN - SLACK).saturating_sub(self.window) as usize
     }
 

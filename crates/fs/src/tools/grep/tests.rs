@@ -1,10 +1,21 @@
 //! Patterns against GNU grep itself, over a corpus that is made up from a seed: the tree, the
-//! table, the module on both engines' side of it, and the matchers at the client.
+//! table, the module by a compiler and by an interpreter, and the matchers at the client.
+
+#[path = "../../../../offcode/tests/support/interpreter.rs"]
+mod interpreter;
 
 use super::*;
 use crate::scan::LineFinder;
+use crate::server::ModuleFinder;
+use interpreter::Interpreter;
+use outboard_mem::SharedRegion;
+use outboard_offcode::engine::{Bounding, Budget};
+use outboard_offcode::store::{StoreLimits, TenantId};
+use outboard_offcode::{ModuleStore, WasmEngine, Wasmtime};
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// A small generator of numbers, the same every time.
 pub(super) struct Seeded(u64);
@@ -100,7 +111,8 @@ fn gnu(options: &[&str], locale: &str, pattern: &str, text: &str) -> Option<Stri
     grep.env("LC_ALL", locale).args(options).args(["-a", "-e", pattern]);
     grep.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = grep.spawn().expect("GNU grep");
-    child.stdin.take().expect("piped").write_all(text.as_bytes()).expect("written");
+    // Where it takes no such pattern it reads nothing.
+    let _written = child.stdin.take().expect("piped").write_all(text.as_bytes());
     let output = child.wait_with_output().expect("it ends");
     (output.status.code() != Some(2)).then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -214,4 +226,95 @@ fn patterns_mean_what_they_mean_to_gnu_grep() {
         compared += 1;
     }
     assert!(compared > rounds / 2 && tables > rounds / 4, "{compared} patterns, {tables} tables");
+}
+
+/// A module's finder, as the service makes it.
+fn finder<E: WasmEngine>(engine: E, module: &[u8]) -> ModuleFinder<E::Instance> {
+    let (tenant, bound) = (TenantId([1; 32]), Bounding::Time);
+    let store = ModuleStore::new(Arc::new(engine), StoreLimits::default());
+    let info = store.load(Some(tenant), "scan", module).expect("a module");
+    let program = store.program(tenant, &info.hash, bound).expect("linked");
+    let budget = Budget::Time(Duration::from_secs(60), Arc::default());
+    let nothing = SharedRegion::zeroed(0).expect("no memory");
+    let instance = store.engine().instantiate(&program, (&nothing, 0), (bound, &budget));
+    ModuleFinder::new(instance.expect("an instance"), program.data_end, budget)
+}
+
+#[test]
+fn modules_find_what_gnu_grep_finds_on_every_engine() {
+    let rounds = if std::env::var_os("OUTBOARD_FULL").is_some() { 400 } else { 24 };
+    let mut seed = Seeded(0x2545_f491_4f6c_dd1d);
+    for round in 0..rounds {
+        let is_literal = round % 3 == 0;
+        let (folds, is_word) = (seed.next(3) == 0, !is_literal && seed.next(4) == 0);
+        let long = "ab_1".repeat(seed.next(6));
+        let pattern = match is_literal {
+            true => [seed.one(&["a", "ab", "b_", "1", "a-"]), &long[..]].concat(),
+            false => pattern(&mut seed, true, 1),
+        };
+        let text = format!("{}{long}\n{}x{long}a\n", text(&mut seed), text(&mut seed));
+        let mut options = vec!["-E"];
+        options.extend(folds.then_some("-i").into_iter().chain(is_word.then_some("-w")));
+        let Some(expected) = gnu(&options, "C", &pattern, &text) else { continue };
+        let patterns = vec![pattern.clone().into_bytes()];
+        let syntax = GrepSyntax::Extended;
+        let words = GrepWords { patterns, syntax, folds, is_word, ..GrepWords::default() };
+        let compiled = GrepPattern::compile(&words).expect("a pattern");
+        let module = compiled.module().expect("small");
+        let about = format!("grep {options:?} -e '{pattern}'");
+        let compiler = Wasmtime::new(None).expect("an engine");
+        let found = matching_lines(&mut finder(compiler, module), &text);
+        assert_eq!(found.as_ref(), Some(&expected), "{about}, compiled");
+        let found = matching_lines(&mut finder(Interpreter::default(), module), &text);
+        assert_eq!(found.as_ref(), Some(&expected), "{about}, interpreted");
+    }
+}
+
+#[test]
+fn strings_and_back_references_mean_what_they_mean_to_gnu_grep() {
+    let text = "abab\nAbaB\naXa\nxyyx\na*b\n\nab\nfoo.bar\nfooxbar\naaaa\nb\\1\n";
+    for (options, pattern) in [
+        ("-F", "a*b"),
+        ("-F", "foo.bar\nxyyx"),
+        ("-F", ""),
+        ("-F", "b\\1"),
+        ("-G", "\\(a.\\)\\1"),
+        ("-Gi", "\\(a.\\)\\1"),
+        ("-E", "(.)(.)\\2\\1"),
+        ("-E", "^(.*)\\1$"),
+        ("-Ex", "(a*)\\1"),
+        ("-Ew", "(.)y\\1"),
+        ("-E", "(a|b)\\1|foo"),
+        ("-G", "*b"),
+        ("-G", "^*"),
+        ("-G", "a\\{1"),
+        ("-E", "a{1"),
+        ("-E", "[[:nothing:]]"),
+        ("-E", "(a"),
+        ("-E", "a)"),
+        ("-G", "a\\)"),
+        ("-E", "[b-a]"),
+        ("-G", "a\\"),
+        ("-E", "\\1(a)"),
+    ] {
+        let syntax = match &options[..2] {
+            "-F" => GrepSyntax::Fixed,
+            "-E" => GrepSyntax::Extended,
+            _ => GrepSyntax::Basic,
+        };
+        let words = GrepWords {
+            patterns: vec![pattern.as_bytes().to_vec()],
+            syntax,
+            folds: options.contains('i'),
+            is_word: options.contains('w'),
+            is_line: options.contains('x'),
+            is_utf8: true,
+        };
+        let expected = gnu(&[options], "C.UTF-8", pattern, text);
+        let found = GrepPattern::compile(&words).ok().map(|compiled| {
+            let mut matcher = compiled.matcher().expect("small");
+            matching_lines(&mut matcher, text).expect("decided")
+        });
+        assert_eq!(found, expected, "grep {options} '{pattern}'");
+    }
 }
