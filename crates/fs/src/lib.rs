@@ -4,8 +4,9 @@
 //! It never serves a directory of the host.
 //!
 //! Modules in reading order: [`protocol`] (what both sides say), [`store`] (what outlives the
-//! service's machine), `scan` (files looked through line by line), [`server`] (the service), [`client`] (the side that asks), [`mount`] (a file
-//! system on a directory), [`tools`] (what people ask of whole trees).
+//! service's machine), [`scan`] (files looked through line by line), [`server`] (the service),
+//! [`client`] (the side that asks), [`mount`] (a file system on a directory), [`tools`] (what
+//! people ask of whole trees).
 
 #![forbid(unsafe_code)]
 

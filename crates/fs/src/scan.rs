@@ -161,33 +161,17 @@ impl FileScan {
         if self.is_done() {
             return Ok(self.done());
         }
-        let before = usize::try_from(self.at.read - self.at.line).unwrap_or(usize::MAX);
-        let mut has_more = true;
-        if before > 0 {
-            if before > self.wish.memory_max {
-                return Err(ScanFault::Undecided);
-            }
-            bytes.read(self.at.line, before, &mut self.buffer)?;
-            has_more = self.buffer.len() == before;
-            self.zap(0);
-        }
         // What was read before is looked at first.
-        let mut is_new = before == 0;
+        let mut has_more = self.read_again(bytes)?;
+        let mut is_new = self.buffer.is_empty();
         loop {
             if is_new {
-                if self.buffer.len() + READ_LEN > self.wish.memory_max {
-                    return Err(ScanFault::Undecided);
-                }
-                let is_first = self.at.read == 0;
                 let len = self.buffer.len();
-                bytes.read(self.at.read, READ_LEN, &mut self.buffer)?;
-                let read = self.buffer.len() - len;
-                self.at.read += read as u64;
-                has_more = read == READ_LEN;
-                if !self.look_for_nulls(len, (is_first, has_more), bytes)? {
-                    return Ok(ScanEnd::Done { selected: 0, is_binary: false });
+                match self.read_more(bytes)? {
+                    Some(more) => has_more = more,
+                    None => return Ok(ScanEnd::Done { selected: 0, is_binary: false }),
                 }
-                if read == 0 {
+                if self.buffer.len() == len {
                     break;
                 }
             }
@@ -207,12 +191,40 @@ impl FileScan {
         }
         if !self.buffer.is_empty() {
             self.buffer.push(b'\n');
-            match self.lines(self.buffer.len(), finder, tell)? {
-                Next::Later => return Ok(ScanEnd::Later),
-                Next::Lines | Next::Stop => {}
+            if let Next::Later = self.lines(self.buffer.len(), finder, tell)? {
+                return Ok(ScanEnd::Later);
             }
         }
         Ok(self.done())
+    }
+
+    /// Reads what was read before the cursor was made; whether there may be more.
+    fn read_again(&mut self, bytes: &mut dyn ScannedBytes) -> Result<bool, ScanFault> {
+        let before = usize::try_from(self.at.read - self.at.line).unwrap_or(usize::MAX);
+        if before == 0 {
+            return Ok(true);
+        }
+        if before > self.wish.memory_max {
+            return Err(ScanFault::Undecided);
+        }
+        bytes.read(self.at.line, before, &mut self.buffer)?;
+        self.zap(0);
+        Ok(self.buffer.len() == before)
+    }
+
+    /// Reads on; whether there may be more, and `None` if the file is left out.
+    fn read_more(&mut self, bytes: &mut dyn ScannedBytes) -> Result<Option<bool>, ScanFault> {
+        let len = self.buffer.len();
+        if len + READ_LEN > self.wish.memory_max {
+            return Err(ScanFault::Undecided);
+        }
+        let is_first = self.at.read == 0;
+        bytes.read(self.at.read, READ_LEN, &mut self.buffer)?;
+        let read = self.buffer.len() - len;
+        self.at.read += read as u64;
+        let has_more = read == READ_LEN;
+        let is_seen = self.look_for_nulls(len, (is_first, has_more), bytes)?;
+        Ok(is_seen.then_some(has_more))
     }
 
     /// Sees whether the file is binary; false if it is left out for that.

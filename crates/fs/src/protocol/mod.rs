@@ -5,9 +5,10 @@
 //! taken apart without trust: what is too short, too long or unknown is not there.
 //!
 //! Modules in reading order: `layout` (structures as C has them), `structures` (those of the
-//! module's headers), `scans` (files looked through line by line), `bytes` (reads and changes as clients ask for them), `batch` (many changes
-//! by one request), `lists` (answers with names), `walks` (answers of the module `find`), `errno`
-//! (failures), `locks` and `ranges` (locks of files), `notes` (messages beside executions).
+//! module's headers), `bytes` (reads and changes as clients ask for them), `batch` (many changes
+//! by one request), `lists` (answers with names), `walks` (answers of the module `find`), `scans`
+//! (files looked through line by line), `errno` (failures), `locks` and `ranges` (locks of files),
+//! `notes` (messages beside executions).
 
 mod batch;
 mod bytes;

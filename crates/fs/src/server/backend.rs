@@ -10,6 +10,7 @@ use super::io::IoThreads;
 use super::locking::LockService;
 use super::opens::OpenInodes;
 use super::pool::BlockPool;
+use super::report::{FsCounters, FsReport};
 use super::scan::ScanThreads;
 use crate::protocol::{FsInode, FsLayout, FsNote, FsReadArgs, ROOT, failure_of_errno};
 use crate::store::{FsStore, SyncMode};
@@ -23,7 +24,6 @@ use outboard_cluster::waker::Waker;
 use outboard_offcode::executor::{Moment, Request, TimeLimit};
 use outboard_offcode::journal::Earlier;
 use outboard_offcode::{ActiveRegion, ModuleStore, Wasmtime};
-use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -69,53 +69,6 @@ impl fmt::Debug for FsBackendOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FsBackendOptions").field("store", &self.store).finish_non_exhaustive()
     }
-}
-
-/// What the service has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FsCounters {
-    /// Requests that only look at metadata.
-    pub looks: u64,
-    /// Requests that change metadata.
-    pub changes: u64,
-    /// Requests with many changes of metadata.
-    pub batches: u64,
-    /// Requests for bytes.
-    pub reads: u64,
-    /// Bytes that were read.
-    pub read_bytes: u64,
-    /// Requests that bring bytes.
-    pub writes: u64,
-    /// Bytes that were written.
-    pub written_bytes: u64,
-    /// Requests that waited for the disk.
-    pub syncs: u64,
-    /// Reads and writes that were begun anew, because the file had changed meanwhile.
-    pub again: u64,
-    /// Requests that waited because too much was under way.
-    pub held: u64,
-    /// Requests for locks.
-    pub locks: u64,
-    /// Requests that look through files.
-    pub scans: u64,
-    /// Bytes that were looked through.
-    pub scanned_bytes: u64,
-}
-
-/// What `outboard status` shows.
-#[derive(Debug, Serialize)]
-struct FsReport {
-    open_inodes: usize,
-    locked_files: usize,
-    lock_waits: usize,
-    lock_sessions: usize,
-    calls_now: usize,
-    reserved_blocks: u64,
-    durable: u64,
-    committed: u64,
-    store_failure: Option<String>,
-    #[serde(flatten)]
-    counters: FsCounters,
 }
 
 /// See this file's first lines.

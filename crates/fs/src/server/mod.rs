@@ -8,8 +8,8 @@
 //! Modules in reading order: `durable` (the store, by the region's commits), `pool` (reserved
 //! blocks), `plan` (what a change comes to), `io` (what threads do), `opens` (who has what open),
 //! `locks` (who has locked what), `entries` (what may be executed), `call` (a request that is
-//! kept), `backend` (all of it), `reads`, `scan` (files that are looked through),
-//! `changes`, `batch` (many of them by one request),
+//! kept), `backend` (all of it), `reads`, `scan` and `scans` (files that are
+//! looked through), `report`, `changes`, `batch` (many of them by one request),
 //! `locking`, `housekeeping` (blocks, inodes that are gone), `modules` (those that it is made of),
 //! `table` and `process` (the service's process).
 
@@ -29,12 +29,14 @@ mod plan;
 mod pool;
 mod process;
 mod reads;
+mod report;
 mod scan;
 mod scans;
 mod table;
 
-pub use backend::{FsBackend, FsBackendOptions, FsCounters};
+pub use backend::{FsBackend, FsBackendOptions};
 pub use modules::fs_module;
 pub use process::{check_table, serve};
+pub use report::FsCounters;
 #[cfg(test)]
 pub(crate) use scan::ModuleFinder;

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 #[command(
     after_help = "Example:
   outboard fs grep -rn 'fn [a-z_]*_now(' shared/src
-  outboard fs grep -rlF TODO --include '*.c' n01:/",
+  outboard fs grep -rlF memcpy --include '*.c' n01:/",
     disable_help_flag = true
 )]
 #[expect(clippy::struct_excessive_bools, reason = "as many switches as grep has")]
@@ -120,6 +120,8 @@ pub(crate) struct GrepArgs {
     words: Vec<OsString>,
 }
 
+type PatternsAndPaths = (Vec<Vec<u8>>, Vec<OsString>);
+
 /// What is seen of a file's name before a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NameShown {
@@ -207,7 +209,7 @@ fn run(args: &GrepArgs) -> Result<ExitCode, Box<dyn Error>> {
 
 impl GrepArgs {
     /// The patterns, and the paths.
-    fn patterns(&self) -> Result<(Vec<Vec<u8>>, Vec<OsString>), Box<dyn Error>> {
+    fn patterns(&self) -> Result<PatternsAndPaths, Box<dyn Error>> {
         let mut patterns: Vec<Vec<u8>> =
             self.regexp.iter().map(|word| word.as_bytes().to_vec()).collect();
         for path in &self.file {

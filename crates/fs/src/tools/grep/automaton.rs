@@ -22,7 +22,7 @@ const LITERAL_MAX: usize = 64;
 /// Nothing larger than this is even tried.
 const NODES_MAX: u64 = 20_000;
 
-/// The state in which a line matches.
+/// The state in which a line matches. These two come before all others.
 pub(super) const ACCEPTS: usize = 0;
 /// The state in which a line has characters that the table does not know.
 pub(super) const LEAVES: usize = 1;

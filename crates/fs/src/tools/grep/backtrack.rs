@@ -22,9 +22,9 @@ const DEPTH_MAX: usize = 5_000;
 #[derive(Clone, Copy)]
 enum Rest<'a> {
     End,
-    Then(&'a GrepNode, &'a Rest<'a>),
-    Close(usize, usize, &'a Rest<'a>),
-    Again { what: &'a GrepNode, least: u32, most: Option<u32>, begun: usize, rest: &'a Rest<'a> },
+    Then(&'a GrepNode, &'a Self),
+    Close(usize, usize, &'a Self),
+    Again { what: &'a GrepNode, least: u32, most: Option<u32>, begun: usize, rest: &'a Self },
 }
 
 struct Trying<'a> {

@@ -24,8 +24,11 @@ pub(super) struct CharRules {
 const LAST_ASCII: char = '\u{7f}';
 const FIRST_BEYOND: char = '\u{80}';
 
+/// Names, and what they stand for.
+type ClassTable = &'static [(&'static str, &'static [(char, char)], &'static str)];
+
 /// Ranges of ASCII, and what Unicode adds to them.
-const CLASSES: &[(&str, &[(char, char)], &str)] = &[
+const CLASSES: ClassTable = &[
     ("alnum", &[('0', '9'), ('A', 'Z'), ('a', 'z')], r"[\p{Alphabetic}\p{Nd}]"),
     ("alpha", &[('A', 'Z'), ('a', 'z')], r"[\p{Alphabetic}\p{Nd}]"),
     ("blank", &[('\t', '\t'), (' ', ' ')], r"[\p{Zs}--[\u{a0}\u{2007}\u{202f}]]"),

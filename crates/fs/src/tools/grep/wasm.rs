@@ -4,7 +4,7 @@
 //! [`SCAN_PARAMS`](crate::protocol::SCAN_PARAMS) where whole lines lie, and writes of each line
 //! that matches the address of one of its bytes.
 
-use super::automaton::{ACCEPTS, LEAVES, LineAutomaton, RequiredBytes};
+use super::automaton::{LEAVES, LineAutomaton, RequiredBytes};
 use crate::protocol::{SCAN_ENTRY, SCAN_PARAMS, SCAN_PARAMS_LEN};
 use wasm_encoder::{
     BlockType, CodeSection, ConstExpr, DataSection, EntityType, ExportKind, ExportSection,
@@ -136,7 +136,7 @@ fn found(code: &mut InstructionSink<'_>) {
 /// Runs the automaton from `AT` until a line matches, whose byte `AT` then is at. A line in which a
 /// literal was found is alone: behind it the next one is looked for.
 fn run(code: &mut InstructionSink<'_>, automaton: &LineAutomaton, is_alone: bool) {
-    let special = row(automaton, ACCEPTS.max(LEAVES) + 1).cast_signed();
+    let special = row(automaton, LEAVES + 1).cast_signed();
     code.i32_const(row(automaton, automaton.start).cast_signed()).local_set(STATE);
     code.block(BlockType::Empty).loop_(BlockType::Empty); // over is 3, lines 2
     if !is_alone {
