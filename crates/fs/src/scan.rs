@@ -163,7 +163,7 @@ impl FileScan {
         }
         // What was read before is looked at first.
         let mut has_more = self.read_again(bytes)?;
-        let mut is_new = self.buffer.is_empty();
+        let (mut is_new, mut has_read) = (self.buffer.is_empty(), false);
         loop {
             if is_new {
                 let len = self.buffer.len();
@@ -175,7 +175,7 @@ impl FileScan {
                     break;
                 }
             }
-            is_new = true;
+            (is_new, has_read) = (true, is_new);
             let end = self.buffer.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             match self.lines(end, finder, tell)? {
                 Next::Lines => {}
@@ -185,7 +185,8 @@ impl FileScan {
             if !has_more {
                 break;
             }
-            if !goes_on(READ_LEN) {
+            // Each time it comes further.
+            if has_read && !goes_on(READ_LEN) {
                 return Ok(ScanEnd::Later);
             }
         }
@@ -375,4 +376,105 @@ impl FileScan {
 fn line_end(lines: &[u8], place: usize) -> usize {
     let len = lines[place..].iter().position(|byte| *byte == b'\n');
     len.map_or(lines.len(), |len| place + len + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines with an x.
+    struct Letters;
+
+    impl LineFinder for Letters {
+        fn find_lines(
+            &mut self,
+            lines: &[u8],
+            most: usize,
+            found: &mut Vec<usize>,
+        ) -> Result<usize, ScanFault> {
+            let mut at = 0;
+            while at < lines.len() && found.len() < most {
+                let end = line_end(lines, at);
+                found.extend(lines[at..end].iter().position(|byte| *byte == b'x').map(|x| at + x));
+                at = end;
+            }
+            Ok(at)
+        }
+    }
+
+    struct Whole<'a>(&'a [u8]);
+
+    impl ScannedBytes for Whole<'_> {
+        fn read(&mut self, offset: u64, len: usize, into: &mut Vec<u8>) -> Result<(), ScanFault> {
+            let from = usize::try_from(offset).expect("small").min(self.0.len());
+            into.extend_from_slice(&self.0[from..(from + len).min(self.0.len())]);
+            Ok(())
+        }
+
+        fn has_hole(&mut self, _offset: u64) -> Result<bool, ScanFault> {
+            Ok(false)
+        }
+    }
+
+    /// What is told, where only so many lines are taken at a time, and how it ends.
+    fn scanned(bytes: &[u8], wish: ScanWish, at_a_time: usize) -> (Vec<(u64, u64)>, ScanEnd) {
+        let (mut all, mut cursor) = (Vec::new(), ScanCursor::default());
+        loop {
+            let (mut scan, mut taken) = (FileScan::new(wish, cursor), 0);
+            let mut tell = |line: ScannedLine<'_>| {
+                taken += 1;
+                if taken > at_a_time {
+                    return ScanGoes::Later;
+                }
+                all.push((line.number, line.offset));
+                ScanGoes::On
+            };
+            let on = (&mut Whole(bytes) as &mut dyn ScannedBytes, &mut Letters as _);
+            let end = scan.run(on, &mut tell, &mut |_| at_a_time > 1).expect("read");
+            match end {
+                ScanEnd::Later => cursor = scan.cursor(),
+                end => return (all, end),
+            }
+        }
+    }
+
+    fn wish(flags: u32, most: u64) -> ScanWish {
+        ScanWish { flags: flags | SCAN_LINES | SCAN_NUMBERS, most, memory_max: usize::MAX }
+    }
+
+    #[test]
+    fn a_file_that_is_gone_on_with_is_the_same_file() {
+        let mut text = Vec::new();
+        for line in 0..20_000_u32 {
+            let word: &[u8] = if line % 700 == 3 { b"an x here" } else { b"nothing" };
+            text.extend_from_slice(word);
+            text.push(b'\n');
+        }
+        text.extend_from_slice(b"x at the end");
+        let mut late = text.clone();
+        late.extend_from_slice(b"\0x\nx");
+        for bytes in [&text, &late] {
+            for (flags, most) in [(0, u64::MAX), (0, 9), (SCAN_INVERT, 60), (SCAN_TEXT, 90)] {
+                let whole = scanned(bytes, wish(flags, most), usize::MAX);
+                for at_a_time in [1, 40] {
+                    let found = scanned(bytes, wish(flags, most), at_a_time);
+                    assert_eq!(found, whole, "{flags} {most} {at_a_time}");
+                }
+            }
+        }
+        let (lines, end) = scanned(&text, wish(0, u64::MAX), 5);
+        assert_eq!((lines.len(), lines[1].0), (30, 704));
+        assert_eq!(end, ScanEnd::Done { selected: 30, is_binary: false });
+    }
+
+    #[test]
+    fn a_byte_of_0_ends_a_line_and_the_lines_that_are_told() {
+        let bytes = b"x\nno\n\0x\nx\n";
+        let (lines, end) = scanned(bytes, wish(0, u64::MAX), 9);
+        assert_eq!((lines.len(), end), (0, ScanEnd::Done { selected: 1, is_binary: true }));
+        let (lines, end) = scanned(bytes, wish(SCAN_TEXT, u64::MAX), 9);
+        assert_eq!((lines.len(), end), (3, ScanEnd::Done { selected: 3, is_binary: false }));
+        let (_, end) = scanned(bytes, wish(SCAN_SKIP_BINARY, u64::MAX), 9);
+        assert_eq!(end, ScanEnd::Done { selected: 0, is_binary: false });
+    }
 }

@@ -468,3 +468,63 @@ impl ScannedBytes for FileBytes<'_> {
 }
 
 const _: () = assert!(READ_LEN < SCRATCH_LEN as usize / 4, "lines fit beside a table");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outboard_offcode::store::StoreLimits;
+
+    /// A module whose entry does this, with the lines `a\n` before it.
+    fn said(body: &str) -> Result<Vec<usize>, ScanFault> {
+        let text = format!(
+            r#"(module (import "env" "memory" (memory 16))
+                (func (export "scan") (result i64) {body}))"#
+        );
+        let tenant = TenantId([1; 32]);
+        let engine = Arc::new(Wasmtime::new(None).expect("an engine"));
+        let store = ModuleStore::new(engine, StoreLimits::default());
+        let module = wat::parse_str(text).expect("legal text");
+        let hash = store.load(Some(tenant), "hostile", &module).expect("a module").hash;
+        let program = store.program(tenant, &hash, Bounding::Time).expect("linked");
+        let budget = Budget::Time(Duration::from_millis(50), Arc::default());
+        let nothing = SharedRegion::zeroed(0).expect("no memory");
+        let bound = (Bounding::Time, &budget);
+        let instance = store.engine().instantiate(&program, (&nothing, 0), bound);
+        let instance = instance.expect("an instance");
+        let mut finder = ModuleFinder::new(instance, program.data_end, budget);
+        let mut found = Vec::new();
+        finder.find_lines(b"a\na\n", 9, &mut found).map(|_| found)
+    }
+
+    /// Parameters are at 0x11000: from, to, where to tell, the end of that.
+    #[test]
+    fn a_hostile_module_harms_nobody_but_its_own_request() {
+        const ALL: &str = "(i32.store (i32.const 0x11000) (i32.load (i32.const 0x11004)))
+            (i32.store (i32.const 0x11004) (i32.const 0))";
+        let out = "(i32.load (i32.const 0x11008))";
+        assert_eq!(
+            said(&format!("{ALL} (i64.extend_i32_u {out})")),
+            Ok(Vec::new()),
+            "an honest one"
+        );
+        for (body, what) in [
+            ("(loop (br 0)) (i64.const 0)".to_owned(), "for ever"),
+            ("(i64.const 0)".to_owned(), "ends before it begins"),
+            ("(i64.const -1)".to_owned(), "a failure"),
+            (
+                format!("(i32.store (i32.const 0x11004) (i32.const 0)) (i64.extend_i32_u {out})"),
+                "comes nowhere",
+            ),
+            (format!("{ALL} (i64.const 0xffffffff)"), "tells without end"),
+            (format!("{ALL} (i64.extend_i32_u (i32.add {out} (i32.const 4)))"), "a line at 0"),
+            (
+                format!("(i32.store (i32.const 0x11000) (i32.const -1)) (i64.extend_i32_u {out})"),
+                "comes too far",
+            ),
+            ("(i64.load (i32.const 0x200000))".to_owned(), "others' memory"),
+            ("unreachable".to_owned(), "a trap"),
+        ] {
+            assert!(matches!(said(&body), Err(ScanFault::Finder(_))), "{what}");
+        }
+    }
+}
