@@ -163,7 +163,7 @@ impl FileScan {
         }
         // What was read before is looked at first.
         let mut has_more = self.read_again(bytes)?;
-        let (mut is_new, mut has_read) = (self.buffer.is_empty(), false);
+        let mut is_new = self.buffer.is_empty();
         loop {
             if is_new {
                 let len = self.buffer.len();
@@ -175,7 +175,7 @@ impl FileScan {
                     break;
                 }
             }
-            (is_new, has_read) = (true, is_new);
+            let has_read = std::mem::replace(&mut is_new, true);
             let end = self.buffer.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             match self.lines(end, finder, tell)? {
                 Next::Lines => {}
