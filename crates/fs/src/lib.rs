@@ -4,9 +4,10 @@
 //! It never serves a directory of the host.
 //!
 //! Modules in reading order: [`protocol`] (what both sides say), [`store`] (what outlives the
-//! service's machine), [`server`] (the service), [`client`] (the side that asks), [`mount`] (a file
-//! system on a directory), [`tools`] (what people ask of whole trees), [`copy`] (trees from this
-//! machine and back), [`check`] (whether a store is as it should be).
+//! service's machine), [`scan`] (files looked through line by line), [`server`] (the service),
+//! [`client`] (the side that asks), [`mount`] (a file system on a directory), [`tools`] (what
+//! people ask of whole trees), [`copy`] (trees from this machine and back), [`check`] (whether a
+//! store is as it should be).
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,7 @@ pub mod client;
 pub mod copy;
 pub mod mount;
 pub mod protocol;
+pub mod scan;
 pub mod server;
 pub mod store;
 pub mod tools;

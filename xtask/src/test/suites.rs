@@ -273,7 +273,7 @@ fn file_system(settings: &Settings) -> Result<Count> {
     let mut count = integration(settings, "mount_meta")?;
     count += integration(settings, "locks")?;
     count += integration(settings, "coherence")?;
-    count += cargo_test(settings, &["--package=outboard", "--test=fs"])?;
+    count += cargo_test(settings, &["--package=outboard", "--test=fs", "--test=fs_grep"])?;
     Ok(count)
 }
 

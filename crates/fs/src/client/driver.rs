@@ -51,6 +51,7 @@ const HARMLESS: &[&str] = &[
     "seek",
     "get_xattr",
     "list_xattr",
+    "scan",
     "set",
     "sync",
     "lock",

@@ -7,7 +7,8 @@
 //!
 //! Modules in reading order: `driver` (one connection for many threads), `buffers` (memory for
 //! large transfers), `calls` (operations on names and attributes), `batch` (many of them),
-//! `transfer` (bytes), `walk` (whole trees), `locks`, `counts` (round trips), `error`.
+//! `transfer` (bytes), `walk` (whole trees), `scan` (files looked through), `locks`, `counts` (round
+//! trips), `error`.
 
 mod batch;
 mod buffers;
@@ -16,6 +17,7 @@ mod counts;
 mod driver;
 mod error;
 mod locks;
+mod scan;
 mod transfer;
 mod walk;
 
@@ -23,6 +25,8 @@ pub use batch::{ManyChange, ManyResult};
 pub use calls::{ChangedName, ListedName, NewInode, NewTime, NewTimes};
 pub use error::FsError;
 pub use locks::{FsLock, LockHow, LockState};
+pub use scan::PendingScan;
+pub(crate) use scan::words_of;
 pub use transfer::{ChangeWhat, FileRead, PendingChange, PendingRead, SyncWhen};
 pub use walk::{RemovedName, TreeWalk};
 

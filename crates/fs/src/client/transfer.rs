@@ -52,16 +52,43 @@ pub struct FileRead {
 
 /// A request that is under way; dropped, it is given up.
 #[derive(Debug)]
-struct UnderWay {
+pub(super) struct UnderWay {
     client: Arc<FsClient>,
     ticket: Option<CallTicket>,
-    begun: Instant,
+    pub(super) begun: Instant,
 }
 
 impl UnderWay {
-    fn end(&mut self, caller: &FsCaller) -> Result<EndedCall, FsError> {
+    pub(super) fn end(&mut self, caller: &FsCaller) -> Result<EndedCall, FsError> {
         let Some(ticket) = self.ticket.take() else { return Err(FsError::Interrupted) };
         self.client.driver.end(ticket, &|| self.client.goes_on(caller))
+    }
+}
+
+/// What is in a buffer, or why that is not known; `None`: there is none.
+pub(super) type BufferedBytes = Option<Result<Vec<u8>, FsError>>;
+
+impl UnderWay {
+    pub(super) fn client(&self) -> &Arc<FsClient> {
+        &self.client
+    }
+
+    /// As [`Self::end`], with what the service has put into the call's buffer.
+    pub(super) fn end_with_bytes(
+        &mut self,
+        caller: &FsCaller,
+        none: FsError,
+    ) -> Result<(Outcome, BufferedBytes), FsError> {
+        let EndedCall { outcome, written, buffer } = self.end(caller)?;
+        let bytes = match (&buffer, written) {
+            (Some(Some(buffer)), Some(len)) => {
+                let len = usize::try_from(len).unwrap_or(usize::MAX);
+                Some(buffer.region.snapshot(0..len).map_err(|_| none))
+            }
+            _ => None,
+        };
+        buffer.into_iter().for_each(|buffer| self.client.give_back(buffer));
+        Ok((outcome, bytes))
     }
 }
 
@@ -203,7 +230,7 @@ impl FsClient {
         self.begin_change(caller, inode, what, is_durable)?.end(caller)
     }
 
-    fn begin(
+    pub(super) fn begin(
         self: &Arc<Self>,
         caller: &FsCaller,
         entry: &'static str,
@@ -224,7 +251,7 @@ impl FsClient {
     }
 
     /// A buffer, as soon as one is free.
-    fn buffer(&self, caller: &FsCaller) -> Result<TransferBuffer, FsError> {
+    pub(super) fn buffer(&self, caller: &FsCaller) -> Result<TransferBuffer, FsError> {
         loop {
             for returned in self.driver.returned() {
                 self.give_back(returned);
@@ -247,7 +274,7 @@ impl FsClient {
         Ok(TransferBuffer { region, memory })
     }
 
-    fn give_back(&self, buffer: Option<TransferBuffer>) {
+    pub(super) fn give_back(&self, buffer: Option<TransferBuffer>) {
         match buffer {
             Some(buffer) => self.buffers.give(buffer),
             None => self.buffers.lose(),
@@ -272,16 +299,8 @@ impl PendingRead {
     /// [`FsError`].
     pub fn end(mut self, caller: &FsCaller) -> Result<FileRead, FsError> {
         loop {
-            let EndedCall { outcome, written, buffer } = self.call.end(caller)?;
+            let (outcome, bytes) = self.call.end_with_bytes(caller, NO_READ)?;
             let client = &self.call.client;
-            let bytes = match (&buffer, written) {
-                (Some(Some(buffer)), Some(len)) => {
-                    let len = usize::try_from(len).unwrap_or(usize::MAX);
-                    Some(buffer.region.snapshot(0..len).map_err(|_| NO_READ))
-                }
-                _ => None,
-            };
-            buffer.into_iter().for_each(|buffer| client.give_back(buffer));
             match outcome {
                 Outcome::Busy(_) | Outcome::Conflict => {}
                 // Reading once more changes nothing.

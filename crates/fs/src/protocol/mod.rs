@@ -6,8 +6,9 @@
 //!
 //! Modules in reading order: `layout` (structures as C has them), `structures` (those of the
 //! module's headers), `bytes` (reads and changes as clients ask for them), `batch` (many changes
-//! by one request), `lists` (answers with names), `walks` (answers of the module `find`), `errno`
-//! (failures), `locks` and `ranges` (locks of files), `notes` (messages beside executions).
+//! by one request), `lists` (answers with names), `walks` (answers of the module `find`), `scans`
+//! (files looked through line by line), `errno` (failures), `locks` and `ranges` (locks of files),
+//! `notes` (messages beside executions).
 
 mod batch;
 mod bytes;
@@ -17,6 +18,7 @@ mod lists;
 mod locks;
 mod notes;
 mod ranges;
+mod scans;
 mod structures;
 mod walks;
 
@@ -33,6 +35,11 @@ pub use locks::{
 };
 pub use notes::{FsNote, FsNotice, LEASE, NOTES, StalePart};
 pub use ranges::{ByteRange, LockRanges};
+pub use scans::{
+    SCAN_CLIENT, SCAN_DONE, SCAN_ENTRY, SCAN_FAILED, SCAN_FILES_MAX, SCAN_FIRST, SCAN_INVERT,
+    SCAN_LINE, SCAN_LINES, SCAN_MORE, SCAN_NUMBERS, SCAN_PARAMS, SCAN_PARAMS_LEN, SCAN_SKIP_BINARY,
+    SCAN_TEXT, ScanArgs, ScanCursor, ScanRecord, ScanTold, parse_scan, parse_scan_args, scan_args,
+};
 pub use structures::{
     FsAccessArgs, FsAnswer, FsAttrArgs, FsBlocksRun, FsExtent, FsInitArgs, FsInode, FsInodeArgs,
     FsLinkArgs, FsListArgs, FsListed, FsMakeArgs, FsMapArgs, FsNameArgs, FsOrphan, FsOrphansArgs,

@@ -13,6 +13,8 @@ use super::leasing::TouchedInodes;
 use super::locking::LockService;
 use super::opens::OpenInodes;
 use super::pool::BlockPool;
+use super::report::{FsCounters, FsReport};
+use super::scan::ScanThreads;
 use crate::protocol::{FsInode, FsLayout, FsNote, FsReadArgs, ROOT, failure_of_errno};
 use crate::store::{FsStore, SyncMode};
 use outboard_active::service::{
@@ -22,11 +24,10 @@ use outboard_active::{ModuleHash, Outcome};
 use outboard_cluster::hub::PeerId;
 use outboard_cluster::service::ServiceError;
 use outboard_cluster::waker::Waker;
-use outboard_offcode::ActiveRegion;
 use outboard_offcode::executor::{Moment, Request, TimeLimit};
 use outboard_offcode::journal::Earlier;
+use outboard_offcode::{ActiveRegion, ModuleStore, Wasmtime};
 use outboard_secure::NodeId;
-use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -52,6 +53,8 @@ pub struct FsBackendOptions {
     pub region: Arc<ActiveRegion>,
     /// The module `fs`.
     pub module: ModuleHash,
+    /// Modules of the service, and those of its clients.
+    pub modules: Arc<ModuleStore<Wasmtime>>,
     /// What keeps commits, and has the bytes.
     pub store: FsStore,
     /// When commits go to the disk.
@@ -74,53 +77,6 @@ impl fmt::Debug for FsBackendOptions {
     }
 }
 
-/// What the service has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FsCounters {
-    /// Requests that only look at metadata.
-    pub looks: u64,
-    /// Requests that change metadata.
-    pub changes: u64,
-    /// Requests with many changes of metadata.
-    pub batches: u64,
-    /// Requests for bytes.
-    pub reads: u64,
-    /// Bytes that were read.
-    pub read_bytes: u64,
-    /// Requests that bring bytes.
-    pub writes: u64,
-    /// Bytes that were written.
-    pub written_bytes: u64,
-    /// Requests that waited for the disk.
-    pub syncs: u64,
-    /// Reads and writes that were begun anew, because the file had changed meanwhile.
-    pub again: u64,
-    /// Requests that waited because too much was under way.
-    pub held: u64,
-    /// Requests for locks.
-    pub locks: u64,
-    /// Notices that something must not be kept any longer.
-    pub recalls: u64,
-}
-
-/// What `outboard status` shows.
-#[derive(Debug, Serialize)]
-struct FsReport {
-    open_inodes: usize,
-    locked_files: usize,
-    lock_waits: usize,
-    lock_sessions: usize,
-    leases: usize,
-    recalls_now: usize,
-    calls_now: usize,
-    reserved_blocks: u64,
-    durable: u64,
-    committed: u64,
-    store_failure: Option<String>,
-    #[serde(flatten)]
-    counters: FsCounters,
-}
-
 /// See this file's first lines.
 pub struct FsBackend {
     pub(super) region: Arc<ActiveRegion>,
@@ -134,6 +90,8 @@ pub struct FsBackend {
     /// Limits that are being set.
     pub(super) quotas_asked: usize,
     pub(super) io: IoThreads,
+    /// `None`: this machine gave no memory for it.
+    pub(super) scans: Option<ScanThreads>,
     pub(super) pool: BlockPool,
     pub(super) opens: OpenInodes,
     pub(super) locks: LockService,
@@ -176,14 +134,16 @@ impl FsBackend {
     /// A service on a file system that is there.
     #[must_use]
     pub fn new(options: FsBackendOptions) -> Self {
-        let FsBackendOptions { region, module, store, sync, flags, waker, .. } = options;
-        let FsBackendOptions { lock_marker, users, loaded, .. } = options;
+        let FsBackendOptions { region, module, modules, store, sync, flags, .. } = options;
+        let FsBackendOptions { waker, lock_marker, users, loaded, .. } = options;
         let wakes = waker.clone();
         if !store.wake_by(Box::new(move || wakes.wake())) {
             tracing::error!("the store wakes somebody else");
         }
         let store = DurableCommits::new(store, sync);
         let region_was_used = region.seq() > 0;
+        let data = Arc::clone(store.data());
+        let scans = ScanThreads::new(Arc::clone(&region), modules, data, waker.clone()).ok();
         Self {
             region,
             module,
@@ -192,6 +152,7 @@ impl FsBackend {
             early: Vec::new(),
             accounts: ServerAccounts::new(users, waker.clone()),
             io: IoThreads::new(Arc::clone(store.data()), waker),
+            scans,
             pool: BlockPool::new(store.data().block_count()),
             store,
             opens: OpenInodes::default(),
@@ -368,6 +329,10 @@ impl FsBackend {
                 self.begin_batch(caller, request);
                 None
             }
+            EntryKind::Scan => {
+                self.begin_scan(caller, request);
+                None
+            }
             EntryKind::Lock => {
                 self.lock_asked(caller, request);
                 None
@@ -534,6 +499,7 @@ impl RegionBackend for FsBackend {
         self.opens.gone(peer, Instant::now());
         self.locks_gone(peer);
         self.leases.gone(peer);
+        self.scans_gone(peer);
         let fetching = |call: &FsCall| call.peer == peer && call.is_fetching();
         let its = self.calls.iter().filter(|(_, call)| fetching(call));
         for token in its.map(|(token, _)| *token).collect::<Vec<_>>() {
@@ -552,6 +518,7 @@ impl RegionBackend for FsBackend {
         while let Some(done) = self.io.next() {
             self.io_done(done);
         }
+        self.take_scans();
         self.take_durable();
         for inode in self.opens.expire(now) {
             self.closed(inode);

@@ -22,6 +22,8 @@ pub(super) enum EntryKind {
     Batch,
     /// The service locks; the module is not asked.
     Lock,
+    /// The service looks through files.
+    Scan,
 }
 
 const ENTRIES: &[(&str, EntryKind)] = &[
@@ -48,6 +50,7 @@ const ENTRIES: &[(&str, EntryKind)] = &[
     ("change", EntryKind::Write),
     ("sync", EntryKind::Sync),
     ("batch", EntryKind::Batch),
+    ("scan", EntryKind::Scan),
     ("lock", EntryKind::Lock),
     ("unlock", EntryKind::Lock),
     ("test_lock", EntryKind::Lock),

@@ -56,9 +56,7 @@ impl IoThreads {
         (at, offset, extents): (usize, u64, Vec<FsExtent>),
     ) {
         self.run(token, bytes, move |store, bytes| {
-            parts(&extents, offset, bytes.len() - at).try_for_each(|(block, skip, range)| {
-                store.read(block, skip as u64, &mut bytes[at + range.start..at + range.end])
-            })
+            read_parts(store, (offset, &extents), &mut bytes[at..])
         });
     }
 
@@ -91,6 +89,16 @@ impl IoThreads {
             self.waker.wake();
         }
     }
+}
+
+/// Reads a file's bytes from an offset on. Holes stay as they are.
+pub(super) fn read_parts(
+    store: &DataFile,
+    (offset, extents): (u64, &[FsExtent]),
+    into: &mut [u8],
+) -> io::Result<()> {
+    parts(extents, offset, into.len())
+        .try_for_each(|(block, skip, range)| store.read(block, skip as u64, &mut into[range]))
 }
 
 /// Where parts of `len` bytes of a file from an offset on are: the block, how many bytes of it to

@@ -8,9 +8,10 @@
 //! Modules in reading order: `durable` (the store, by the region's commits), `pool` (reserved
 //! blocks), `plan` (what a change comes to), `io` (what threads do), `opens` (who has what open),
 //! `locks` (who has locked what), `leases` (who keeps what), `entries` (what may be executed),
-//! `accounts` (for whom), `call` (a request that is kept), `backend` (all of it), `admission`,
-//! `reads`, `changes`, `batch` (many of them by one request), `locking`, `leasing`, `housekeeping`
-//! (blocks, inodes that are gone), `quotas` (who pays), `modules` (those that it is made of),
+//! `accounts` (for whom), `call` (a request that is kept), `report`, `backend` (all of it),
+//! `admission`, `reads`, `scan` and `scans` (files that are looked through), `changes`, `batch`
+//! (many of them by one request), `locking`, `leasing`, `housekeeping` (blocks, inodes that are
+//! gone), `quotas` (who pays), `modules` (those that it is made of),
 //! `table` and `process` (the service's process).
 
 mod accounts;
@@ -34,11 +35,17 @@ mod pool;
 mod process;
 mod quotas;
 mod reads;
+mod report;
+mod scan;
+mod scans;
 mod table;
 
 pub use accounts::{BoundUser, GroupSource, IdentityQuota, UserRules};
-pub use backend::{FsBackend, FsBackendOptions, FsCounters};
+pub use backend::{FsBackend, FsBackendOptions};
 #[cfg(test)]
 pub(crate) use modules::MODULES;
 pub use modules::fs_module;
 pub use process::{check_table, serve};
+pub use report::FsCounters;
+#[cfg(test)]
+pub(crate) use scan::ModuleFinder;

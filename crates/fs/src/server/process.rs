@@ -147,7 +147,7 @@ fn serve_region(
     let engine = Wasmtime::new(outboard_active::service::cache_directory().as_deref())?;
     let modules = Arc::new(ModuleStore::new(Arc::new(engine), limits.store));
     let region: Arc<ActiveRegion> = Arc::clone(&served.region);
-    let loads = Arc::clone(&modules);
+    let (loads, scans) = (Arc::clone(&modules), Arc::clone(&modules));
     let mut service = ActiveService::new(ActiveServiceOptions {
         regions: vec![served],
         store: modules,
@@ -166,8 +166,18 @@ fn serve_region(
         let _sent = sender.send(modules::load(&loads).map_err(|error| error.to_string()));
         wakes.wake();
     })?;
-    let options =
-        FsBackendOptions { region, module, store, sync, flags, waker, lock_marker, users, loaded };
+    let options = FsBackendOptions {
+        region,
+        module,
+        modules: scans,
+        store,
+        sync,
+        flags,
+        waker,
+        lock_marker,
+        users,
+        loaded,
+    };
     let backend = FsBackend::new(options);
     match service.back(REGION, Box::new(backend)) {
         true => Ok(service),

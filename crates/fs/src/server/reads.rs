@@ -34,7 +34,7 @@ impl Found {
 
 impl Found {
     /// How many of the bytes asked for the file has.
-    fn len_of(&self, offset: u64, asked: usize) -> usize {
+    pub(super) fn len_of(&self, offset: u64, asked: usize) -> usize {
         let left = self.answer.record.size.saturating_sub(offset);
         usize::try_from(left).unwrap_or(usize::MAX).min(asked)
     }

@@ -4,11 +4,13 @@
 //!
 //! Modules in reading order: `place` (where a path is), `resolve` (what it stands for), `program`
 //! (what is asked of each name), `expression` (find's arguments) with `numbers`, `rights` and
-//! `accounts`, `trail` (paths of what a walk tells), `find`, `usage` (du and count), `remove`.
+//! `accounts`, `trail` (paths of what a walk tells), `find`, `usage` (du and count), `remove`,
+//! `grep`.
 
 mod accounts;
 mod expression;
 mod find;
+mod grep;
 mod numbers;
 mod place;
 mod program;
@@ -20,9 +22,13 @@ mod usage;
 
 pub use expression::{FindAction, FindExpression, FindMoment};
 pub use find::{FindTeller, FindTold, find};
+pub use grep::{
+    GrepBinary, GrepGoes, GrepMode, GrepPattern, GrepSyntax, GrepTeller, GrepTold, GrepTree,
+    GrepWish, GrepWords, LineMatcher, grep,
+};
 pub use place::{FsPlace, PlaceMount};
 pub use remove::remove_tree;
-pub use resolve::{ResolvedPath, resolve};
+pub use resolve::{LastLink, ResolvedPath, resolve};
 pub use usage::{UsageLine, UsageSeen, UsageTeller, count, usage};
 
 use crate::client::FsError;
@@ -73,6 +79,8 @@ pub enum ToldFailure {
     NotEntered,
     /// A name was not removed.
     NotRemoved,
+    /// A file was not read.
+    NotRead,
 }
 
 /// An error number in words, as strerror(3) has them.

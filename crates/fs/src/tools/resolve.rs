@@ -9,6 +9,15 @@ use std::collections::VecDeque;
 /// Symbolic links that are followed.
 const LINKS_MAX: u32 = 40;
 
+/// Whether a symbolic link at a path's end is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastLink {
+    /// It is what the path stands for.
+    Stays,
+    /// What it says is.
+    IsFollowed,
+}
+
 /// What a path stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedPath {
@@ -16,6 +25,14 @@ pub struct ResolvedPath {
     pub found: FsAnswer,
     /// The directory that it has its name in, and the name; `None`: it is the root.
     pub parent: Option<(FsInode, Vec<u8>)>,
+}
+
+impl ResolvedPath {
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_directory(&self) -> bool {
+        self.found.record.mode & libc::S_IFMT == libc::S_IFDIR
+    }
 }
 
 /// See this file's first lines.
@@ -26,9 +43,10 @@ pub fn resolve(
     client: &FsClient,
     caller: &FsCaller,
     (path, shown): (&[u8], &[u8]),
+    last: LastLink,
 ) -> Result<ResolvedPath, ToolError> {
     let fault = |error| ToolError::Fs { path: shown.to_vec(), error };
-    Resolving::new(client, caller, path).and_then(Resolving::end).map_err(fault)
+    Resolving::new(client, caller, (path, last)).and_then(Resolving::end).map_err(fault)
 }
 
 struct Resolving<'a> {
@@ -38,6 +56,7 @@ struct Resolving<'a> {
     above: Vec<(FsAnswer, Vec<u8>)>,
     names: VecDeque<Vec<u8>>,
     ends_in_slash: bool,
+    last: LastLink,
     links: u32,
 }
 
@@ -47,11 +66,15 @@ fn names_of(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> + '_ {
 }
 
 impl<'a> Resolving<'a> {
-    fn new(client: &'a FsClient, caller: &'a FsCaller, path: &[u8]) -> Result<Self, FsError> {
+    fn new(
+        client: &'a FsClient,
+        caller: &'a FsCaller,
+        (path, last): (&[u8], LastLink),
+    ) -> Result<Self, FsError> {
         let root = client.get(caller, client.root())?;
         let ends_in_slash = path.ends_with(b"/") || path.ends_with(b"/.");
         let (above, names) = (vec![(root, Vec::new())], names_of(path).collect());
-        Ok(Self { client, caller, above, names, ends_in_slash, links: 0 })
+        Ok(Self { client, caller, above, names, ends_in_slash, last, links: 0 })
     }
 
     fn last(&self) -> Result<FsAnswer, FsError> {
@@ -62,7 +85,8 @@ impl<'a> Resolving<'a> {
         loop {
             let found = self.last()?;
             let is_link = found.record.mode & libc::S_IFMT == libc::S_IFLNK;
-            if is_link && (self.ends_in_slash || !self.names.is_empty()) {
+            let follows = self.ends_in_slash || self.last == LastLink::IsFollowed;
+            if is_link && (follows || !self.names.is_empty()) {
                 self.follow(found.inode)?;
             } else if self.names.front().is_some_and(|name| name == b"..") {
                 self.names.pop_front();

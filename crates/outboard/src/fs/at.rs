@@ -5,7 +5,7 @@ use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::{Host, HostList};
 use outboard_fs::client::{FsCaller, FsClient, FsClientOptions};
 use outboard_fs::protocol::{FsWho, GROUPS_MAX};
-use outboard_fs::tools::{FsPlace, ResolvedPath, resolve};
+use outboard_fs::tools::{FsPlace, LastLink, ResolvedPath, resolve};
 use outboard_secure::ServiceName;
 use outboard_verbs::Context;
 use std::collections::HashMap;
@@ -33,10 +33,19 @@ pub(super) struct FoundPlace {
 impl FsServers {
     /// What a word of the command line stands for.
     pub(super) fn find(&mut self, word: &OsStr) -> Result<FoundPlace, Box<dyn Error>> {
+        self.find_as(word, LastLink::Stays)
+    }
+
+    /// As [`Self::find`], with what it says about a symbolic link at the end.
+    pub(super) fn find_as(
+        &mut self,
+        word: &OsStr,
+        last: LastLink,
+    ) -> Result<FoundPlace, Box<dyn Error>> {
         let place = FsPlace::of(word)?;
         let client = self.client(&place.host)?;
         let caller = caller();
-        let root = resolve(&client, &caller, (&place.path, &place.shown))?;
+        let root = resolve(&client, &caller, (&place.path, &place.shown), last)?;
         Ok(FoundPlace { place, client, caller, root })
     }
 

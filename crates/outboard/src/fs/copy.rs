@@ -4,7 +4,7 @@ use super::at::{FsServers, caller};
 use clap::Args;
 use outboard_fs::client::{FsCaller, FsClient};
 use outboard_fs::copy::{CopyError, CopyProgress, ImportTarget, export_tree, import_tree};
-use outboard_fs::tools::{FsPlace, ResolvedPath, quoted, resolve};
+use outboard_fs::tools::{FsPlace, LastLink, ResolvedPath, quoted, resolve};
 use serde_json::json;
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
@@ -114,12 +114,12 @@ fn import_target(
         &place.path[..place.path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1)];
     let cut = trimmed.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
     let (above, name) = trimmed.split_at(cut);
-    let whole = resolve(client, caller, (&place.path, &place.shown));
+    let whole = resolve(client, caller, (&place.path, &place.shown), LastLink::Stays);
     match whole {
         Ok(found) => existing(client, caller, found, place),
         Err(error) if !FsClient::can_be_name(name) => Err(error.into()),
         Err(_) => {
-            let parent = resolve(client, caller, (above, &place.shown))?;
+            let parent = resolve(client, caller, (above, &place.shown), LastLink::Stays)?;
             // A link that leads nowhere is something.
             match client.find(caller, parent.found.inode, name) {
                 Ok(_) => Err(CopyError::Exists(quoted(&place.shown)).into()),

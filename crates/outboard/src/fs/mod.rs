@@ -3,6 +3,7 @@
 mod at;
 mod check;
 mod copy;
+mod grep;
 mod mount;
 mod serve;
 mod stats;
@@ -23,6 +24,7 @@ pub(crate) enum FsCommand {
     Mount(mount::MountArgs),
     Umount(mount::UmountArgs),
     Find(trees::FindArgs),
+    Grep(grep::GrepArgs),
     Count(trees::CountArgs),
     Du(trees::DuArgs),
     Rm(trees::RmArgs),
@@ -40,6 +42,7 @@ pub(crate) fn run(command: FsCommand) -> Result<ExitCode, Box<dyn Error>> {
         FsCommand::Mount(args) => mount::mount(args).map(success),
         FsCommand::Umount(args) => mount::umount(&args).map(success),
         FsCommand::Find(args) => trees::find(&args),
+        FsCommand::Grep(args) => grep::grep(&args),
         FsCommand::Count(args) => trees::count(&args),
         FsCommand::Du(args) => trees::du(&args),
         FsCommand::Rm(args) => trees::rm(&args),

@@ -118,31 +118,35 @@ pub(crate) struct RmArgs {
 }
 
 /// Standard output, and whether anything has failed.
-struct Printer {
-    out: BufWriter<StdoutLock<'static>>,
+pub(super) struct Printer {
+    pub(super) out: BufWriter<StdoutLock<'static>>,
     /// Nobody reads what is printed any more.
-    is_closed: bool,
+    pub(super) is_closed: bool,
 }
 
 impl Printer {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let out = BufWriter::with_capacity(WRITTEN_TOGETHER, std::io::stdout().lock());
         Self { out, is_closed: false }
     }
 
-    fn put(&mut self, parts: &[&[u8]]) -> Result<(), ToolError> {
+    pub(super) fn put(&mut self, parts: &[&[u8]]) -> Result<(), ToolError> {
         let mut parts = parts.iter();
         let put = parts.try_for_each(|part| self.out.write_all(part));
         self.is_closed |= matches!(&put, Err(error) if error.kind() == ErrorKind::BrokenPipe);
         Ok(put?)
     }
 
-    fn line(&mut self, value: &Value) -> Result<(), ToolError> {
+    pub(super) fn flush(&mut self) -> Result<(), ToolError> {
+        Ok(self.out.flush()?)
+    }
+
+    pub(super) fn line(&mut self, value: &Value) -> Result<(), ToolError> {
         self.put(&[value.to_string().as_bytes(), b"\n"])
     }
 
     /// What a part of the command comes to: whether it has failed, which is told.
-    fn ended(&mut self, ended: Outcome) -> bool {
+    pub(super) fn ended(&mut self, ended: Outcome) -> bool {
         let flushed = self.out.flush();
         self.is_closed |= matches!(&flushed, Err(error) if error.kind() == ErrorKind::BrokenPipe);
         match ended.and_then(|()| Ok(flushed?)) {
@@ -160,15 +164,15 @@ fn code(has_failed: bool) -> ExitCode {
     if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn say(error: ToldError<'_>) {
+pub(super) fn say(error: ToldError<'_>) {
     let (path, why) = (quoted(error.path), errno_words(error.errno));
     match error.what {
-        ToldFailure::NotEntered => eprintln!("outboard: {path}: {why}"),
+        ToldFailure::NotEntered | ToldFailure::NotRead => eprintln!("outboard: {path}: {why}"),
         ToldFailure::NotRemoved => eprintln!("outboard: cannot remove {path}: {why}"),
     }
 }
 
-fn moment() -> FindMoment {
+pub(super) fn moment() -> FindMoment {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let now_ns = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
     let value = |name| std::env::var(name).ok().filter(|value| !value.is_empty());

@@ -1,0 +1,108 @@
+//! Patterns matched at the client: where in a line they match, and lines that no automaton decides.
+
+use super::automaton::{HirFor, hir};
+use super::backtrack::Backtracking;
+use super::charset::CharRules;
+use super::syntax::GrepNode;
+use crate::scan::{LineFinder, ScanFault};
+use regex_automata::nfa::thompson::{self, pikevm};
+use regex_automata::{Anchored, Input, MatchKind};
+use std::ops::Range;
+
+/// Bytes of a pattern in memory, at most.
+const SIZE_MAX: usize = 64 << 20;
+
+/// See this file's first lines.
+#[derive(Debug)]
+pub struct LineMatcher(Matching);
+
+#[derive(Debug)]
+enum Matching {
+    /// The library's: the first place, and the longest match there.
+    Library { first: Box<Searching>, longest: Box<Searching> },
+    /// One with back-references.
+    Back(Backtracking),
+}
+
+#[derive(Debug)]
+struct Searching {
+    vm: pikevm::PikeVM,
+    cache: pikevm::Cache,
+}
+
+impl Searching {
+    fn new(hir: &regex_syntax::hir::Hir, kind: MatchKind) -> Option<Self> {
+        let config = thompson::Config::new().utf8(false).nfa_size_limit(Some(SIZE_MAX));
+        let nfa = thompson::Compiler::new().configure(config).build_from_hir(hir).ok()?;
+        let config = pikevm::Config::new().match_kind(kind);
+        let vm = pikevm::Builder::new().configure(config).build_from_nfa(nfa).ok()?;
+        let cache = vm.create_cache();
+        Some(Self { vm, cache })
+    }
+}
+
+impl LineMatcher {
+    /// `None`: the pattern is too large for this machine.
+    pub(super) fn new(node: &GrepNode, rules: CharRules) -> Option<Self> {
+        if has_back_reference(node) {
+            return Some(Self(Matching::Back(Backtracking::new(node.clone(), rules))));
+        }
+        let hir = hir(node, rules.is_utf8, HirFor::Client)?;
+        let first = Box::new(Searching::new(&hir, MatchKind::LeftmostFirst)?);
+        let longest = Box::new(Searching::new(&hir, MatchKind::All)?);
+        Some(Self(Matching::Library { first, longest }))
+    }
+
+    /// Whether a line matches.
+    pub fn is_match(&mut self, line: &[u8]) -> bool {
+        match &mut self.0 {
+            Matching::Library { first, .. } => first.vm.is_match(&mut first.cache, line),
+            Matching::Back(back) => back.find(line, 0).is_some(),
+        }
+    }
+
+    /// The longest of the first matches from a byte on.
+    pub fn find(&mut self, line: &[u8], from: usize) -> Option<Range<usize>> {
+        match &mut self.0 {
+            Matching::Library { first, longest } => {
+                let input = Input::new(line).range(from..);
+                let found = first.vm.find(&mut first.cache, input)?;
+                let input = Input::new(line).range(found.start()..).anchored(Anchored::Yes);
+                let found = longest.vm.find(&mut longest.cache, input).unwrap_or(found);
+                Some(found.range())
+            }
+            Matching::Back(back) => back.find(line, from),
+        }
+    }
+}
+
+impl LineFinder for LineMatcher {
+    fn find_lines(
+        &mut self,
+        lines: &[u8],
+        most: usize,
+        found: &mut Vec<usize>,
+    ) -> Result<usize, ScanFault> {
+        let mut at = 0;
+        while at < lines.len() && found.len() < most {
+            let len = lines[at..].iter().position(|byte| *byte == b'\n');
+            let end = len.map_or(lines.len(), |len| at + len);
+            if self.is_match(&lines[at..end]) {
+                found.push(at);
+            }
+            at = end + 1;
+        }
+        Ok(at.min(lines.len()))
+    }
+}
+
+pub(super) fn has_back_reference(node: &GrepNode) -> bool {
+    match node {
+        GrepNode::BackReference(_) => true,
+        GrepNode::Sequence(nodes) | GrepNode::Either(nodes) => nodes.iter().any(has_back_reference),
+        GrepNode::Group(inner, _) | GrepNode::Repeat { what: inner, .. } => {
+            has_back_reference(inner)
+        }
+        _ => false,
+    }
+}
