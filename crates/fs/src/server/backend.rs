@@ -419,7 +419,8 @@ impl FsBackend {
                 }
             }
         }
-        if self.pool.durable(self.store.on_disk()) {
+        let on_disk = self.store.on_disk();
+        if self.pool.durable(on_disk, self.store.held().as_deref()) {
             self.serve_waiting();
         }
     }

@@ -1,6 +1,6 @@
 //! The store, by the numbers that the region gives its commits.
 
-use crate::store::{DataFile, FsStore, SyncMode};
+use crate::store::{DataFile, FsStore, HeldBlocks, SyncMode};
 use std::sync::Arc;
 
 /// See this file's first lines.
@@ -32,6 +32,12 @@ impl DurableCommits {
     pub(super) fn on_disk(&self) -> u64 {
         let last = |store: &FsStore| store.on_disk().saturating_sub(store.seq_of(0));
         self.store.as_ref().map_or(0, last)
+    }
+
+    /// Blocks that must not be written: a snapshot has them. Asked after `on_disk`, it holds back
+    /// whatever of that was freed since.
+    pub(super) fn held(&self) -> Option<Arc<HeldBlocks>> {
+        self.store.as_ref()?.held()
     }
 
     /// Has commits up to this one brought to the disk soon.

@@ -122,7 +122,8 @@ impl FsBackend {
         self.pool.reserved(seq, runs);
         // Before long they are needed.
         self.store.want_on_disk(seq);
-        if is_dry || self.pool.durable(self.store.on_disk()) {
+        let on_disk = self.store.on_disk();
+        if is_dry || self.pool.durable(on_disk, self.store.held().as_deref()) {
             self.serve_waiting();
         }
     }

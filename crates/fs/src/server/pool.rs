@@ -5,6 +5,7 @@
 //! have freed the blocks, so that no crash brings back a file whose bytes were overwritten.
 
 use crate::protocol::FsBlocksRun;
+use crate::store::HeldBlocks;
 use std::collections::VecDeque;
 
 /// Blocks that are reserved at a time, and when fewer are left.
@@ -21,6 +22,11 @@ pub(super) struct BlockPool {
     /// Reserved by the commit of that number.
     coming: VecDeque<(u64, Vec<FsBlocksRun>)>,
     coming_len: u64,
+    /// Reserved by the commit of that number, and kept until a snapshot has copied what is in them.
+    aside: Vec<(u64, Vec<FsBlocksRun>)>,
+    aside_len: u64,
+    /// The commit of the snapshot for which they are.
+    held_at: Option<u64>,
     /// More are being reserved.
     is_asking: bool,
     /// Blocks that others wait for.
@@ -39,6 +45,11 @@ impl BlockPool {
 
     /// Blocks that are reserved.
     pub(super) fn len(&self) -> u64 {
+        self.ready() + self.aside_len
+    }
+
+    /// Those that writes get.
+    fn ready(&self) -> u64 {
         self.usable_len + self.coming_len
     }
 
@@ -81,12 +92,12 @@ impl BlockPool {
     /// How many more to reserve now, if any.
     pub(super) fn ask(&mut self) -> Option<u64> {
         let low = LOW.min(self.chunk_max.div_ceil(2));
-        let is_low = self.len() < self.waiting.max(low);
+        let is_low = self.ready() < self.waiting.max(low);
         if self.is_asking || !is_low || (self.is_dry && self.waiting == 0) {
             return None;
         }
         self.is_asking = true;
-        let missing = self.waiting.saturating_sub(self.len());
+        let missing = self.waiting.saturating_sub(self.ready());
         Some(missing.clamp(self.chunk_max, CHUNK_MAX.max(self.chunk_max)))
     }
 
@@ -110,15 +121,35 @@ impl BlockPool {
         self.coming.back().map(|(seq, _)| *seq)
     }
 
-    /// Commits up to this one are durable; whether blocks have become usable.
-    pub(super) fn durable(&mut self, seq: u64) -> bool {
+    /// Commits up to this one are durable, and a snapshot holds blocks; whether blocks have become
+    /// usable. If it begins after `seq` was durable, its commit is not before that one.
+    pub(super) fn durable(&mut self, seq: u64, held: Option<&HeldBlocks>) -> bool {
         let before = self.usable_len;
+        let held_at = held.map(|held| held.seq);
+        if self.held_at != held_at {
+            self.held_at = held_at;
+            self.aside_len = 0;
+            for (of, runs) in std::mem::take(&mut self.aside) {
+                self.give_unless_held(of, runs, held);
+            }
+        }
         while self.coming.front().is_some_and(|(of, _)| *of <= seq) {
-            let Some((_, runs)) = self.coming.pop_front() else { break };
+            let Some((of, runs)) = self.coming.pop_front() else { break };
             self.coming_len -= runs.iter().map(|run| run.len).sum::<u64>();
-            self.give(runs);
+            self.give_unless_held(of, runs, held);
         }
         self.usable_len > before
+    }
+
+    /// Of blocks that were reserved after a snapshot, those that had bytes in it stay aside.
+    fn give_unless_held(&mut self, of: u64, runs: Vec<FsBlocksRun>, held: Option<&HeldBlocks>) {
+        let Some(held) = held.filter(|held| of > held.seq) else { return self.give(runs) };
+        let parts = runs.into_iter().flat_map(|run| held.parts(run));
+        let (kept, free): (Vec<_>, Vec<_>) = parts.partition(|(_, is_taken)| *is_taken);
+        let kept: Vec<FsBlocksRun> = kept.into_iter().map(|(run, _)| run).collect();
+        self.give(free.into_iter().map(|(run, _)| run).collect());
+        self.aside_len += kept.iter().map(|run| run.len).sum::<u64>();
+        self.aside.push((of, kept));
     }
 }
 
@@ -133,7 +164,7 @@ mod tests {
         assert_eq!(pool.ask(), None, "one at a time");
         pool.reserved(7, vec![FsBlocksRun { start: 10, len: CHUNK }]);
         assert_eq!(pool.take(1), None);
-        assert!(!pool.durable(6) && pool.durable(7));
+        assert!(!pool.durable(6, None) && pool.durable(7, None));
         assert_eq!(pool.take(3), Some(vec![FsBlocksRun { start: 10, len: 3 }]));
         assert_eq!((pool.len(), pool.ask()), (CHUNK - 3, None));
     }
@@ -161,5 +192,21 @@ mod tests {
         assert_eq!(pool.take(2), None);
         pool.give(taken.unwrap_or_default());
         assert_eq!(pool.take(4).map(|runs| runs.len()), Some(3));
+    }
+
+    #[test]
+    fn what_a_snapshot_has_is_kept_aside() {
+        let mut pool = BlockPool::new(1 << 20);
+        let held = HeldBlocks::made(5, vec![0b110]);
+        let run = FsBlocksRun { start: 0, len: 4 };
+        pool.reserved(5, vec![run]);
+        assert!(pool.durable(5, Some(&held)));
+        assert_eq!(pool.take(4).map(|runs| runs.len()), Some(1), "reserved in the snapshot");
+        pool.reserved(6, vec![run]);
+        assert!(pool.durable(6, Some(&held)));
+        assert_eq!((pool.len(), pool.ready()), (4, 2));
+        assert!(pool.take(3).is_none());
+        assert!(pool.durable(6, None), "the snapshot is over");
+        assert_eq!(pool.take(4).map(|runs| runs.iter().map(|run| run.len).sum()), Some(4));
     }
 }

@@ -79,9 +79,19 @@ impl CheckpointWriter {
         store: (&[u8; 16], u64),
         number: u64,
     ) -> Result<Self, FsStoreError> {
-        let (name, salt) = (name(number), random()?);
+        let name = name(number);
         let file = disk.create(&name).map_err(|source| FsStoreError::of(&name, source))?;
         disk.sync().map_err(|source| FsStoreError::of(&name, source))?;
+        Self::on((&name, file), store, number)
+    }
+
+    /// As [`begin`](Self::begin), in a file that errors call so.
+    pub(super) fn on(
+        (name, file): (&str, Arc<dyn StoreFile>),
+        store: (&[u8; 16], u64),
+        number: u64,
+    ) -> Result<Self, FsStoreError> {
+        let (name, salt) = (name.to_owned(), random()?);
         let key = key(store.0, &salt);
         let hashes = blake3::Hasher::new_keyed(&key);
         let mut writer = Self { name, file, number, key, at: 0, chunks: 0, hashes };

@@ -178,6 +178,11 @@ impl StoreDisk for RealDisk {
     }
 }
 
+/// A file that is open.
+pub(super) fn real(file: File) -> Arc<dyn StoreFile> {
+    Arc::new(RealFile(file))
+}
+
 #[derive(Debug)]
 struct RealFile(File);
 

@@ -11,6 +11,8 @@ use super::disk::StoreDisk;
 use super::error::FsStoreError;
 use super::log::{LogHub, failed};
 use super::segments::Segments;
+use super::snapshot::SnapshotTask;
+use outboard_mem::SharedRegion;
 use outboard_offcode::ActiveRegion;
 use outboard_offcode::region::COPY_PAGE;
 use rustix::fs::{SeekFrom, fstat, seek};
@@ -59,6 +61,7 @@ impl Drop for Keeper {
 /// What the keeper does next.
 enum Chore {
     Checkpoint,
+    Snapshot(SnapshotTask),
     Segment,
     End,
 }
@@ -69,8 +72,16 @@ impl Keeper {
         loop {
             let done = match self.next() {
                 Chore::Checkpoint => self.checkpoint_unless_full(),
+                Chore::Snapshot(task) => {
+                    self.snapshot(task);
+                    Ok(())
+                }
                 Chore::Segment => self.provide_segment(),
-                Chore::End => return self,
+                Chore::End => {
+                    // Who waits for one learns that there will be none.
+                    drop(self.hub.lock().snapshot.take());
+                    return self;
+                }
             };
             if let Err(error) = done {
                 self.hub.fail(failed(error));
@@ -91,6 +102,9 @@ impl Keeper {
             }
             if std::mem::take(&mut pending.wants_checkpoint) || self.is_due() && may_try {
                 return Chore::Checkpoint;
+            }
+            if let Some(task) = pending.snapshot.take() {
+                return Chore::Snapshot(task);
             }
             let limit = rest.filter(|rest| !rest.is_zero()).unwrap_or(FOREVER);
             pending = self.hub.keeper_waits(pending, limit);
@@ -177,7 +191,7 @@ impl Keeper {
         let number = self.next_number();
         let bytes_before = self.hub.log_bytes.load(Ordering::Relaxed);
         let mut writer = CheckpointWriter::begin(self.disk.as_ref(), store, number)?;
-        let seq = self.hub.base().wrapping_add(copy(&self.region, &mut writer)?);
+        let seq = self.hub.base().wrapping_add(copy(&self.region, &mut writer, |_| ())?);
         // What was written before the copy's last commit, whether the log has that or not.
         self.data.sync().map_err(|error| FsStoreError::Failed(failed(error)))?;
         let made = writer.finish(seq, ending)?;
@@ -196,18 +210,14 @@ impl Keeper {
 }
 
 /// Copies what was ever written of the region, as of one commit, whose number is returned. Commits
-/// wait only while the last pages are read.
-fn copy(region: &ActiveRegion, to: &mut CheckpointWriter) -> Result<u64, FsStoreError> {
-    let memory = region.memory();
-    let pages = memory.descriptor()?;
+/// wait only while the last pages are read, and while `then` is told of which commit they are.
+pub(super) fn copy(
+    region: &ActiveRegion,
+    to: &mut CheckpointWriter,
+    then: impl FnOnce(u64),
+) -> Result<u64, FsStoreError> {
     let copying = region.begin_copy();
-    let (mut at, mut buffer) = (0, Vec::with_capacity(CHUNK_MAX));
-    while let Some(used) = used_from(&pages, at, memory.len())? {
-        buffer.clear();
-        memory.append_to(used.clone(), &mut buffer)?;
-        chunks_of(used.start as u64, &buffer, to)?;
-        at = used.end;
-    }
+    copy_memory(region.memory(), to)?;
     for _ in 0..ROUNDS_MAX {
         let changed = copying.changed();
         let are_few = changed.len() <= FEW_PAGES;
@@ -220,9 +230,26 @@ fn copy(region: &ActiveRegion, to: &mut CheckpointWriter) -> Result<u64, FsStore
     }
     let (writer, changed) = copying.finish();
     let (seq, last) = (region.seq(), copy_pages(region, &changed)?);
+    then(seq);
     drop(writer);
     last.iter().try_for_each(|(at, page)| to.chunk(*at, page))?;
     Ok(seq)
+}
+
+/// Copies what was ever written of memory.
+pub(super) fn copy_memory(
+    memory: &SharedRegion,
+    to: &mut CheckpointWriter,
+) -> Result<(), FsStoreError> {
+    let pages = memory.descriptor()?;
+    let (mut at, mut buffer) = (0, Vec::with_capacity(CHUNK_MAX));
+    while let Some(used) = used_from(&pages, at, memory.len())? {
+        buffer.clear();
+        memory.append_to(used.clone(), &mut buffer)?;
+        chunks_of(used.start as u64, &buffer, to)?;
+        at = used.end;
+    }
+    Ok(())
 }
 
 type CopiedPage = (u64, [u8; COPY_PAGE]);

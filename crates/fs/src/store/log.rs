@@ -8,6 +8,7 @@ use super::data::DataFile;
 use super::error::{FsStoreError, StoreFailure};
 use super::record::{self, BATCH_HEAD, BatchHead};
 use super::segments::{ClosedSegment, OpenSegment, Segments};
+use super::snapshot::{SnapshotHolds, SnapshotTask};
 use outboard_offcode::region::CommitObserver;
 use std::fmt;
 use std::io::IoSlice;
@@ -89,6 +90,7 @@ pub(super) struct LogHub {
     pub(super) log_bytes: AtomicU64,
     /// From so many on a checkpoint is made.
     pub(super) log_limit: AtomicU64,
+    pub(super) holds: SnapshotHolds,
 }
 
 impl fmt::Debug for LogHub {
@@ -114,6 +116,8 @@ pub(super) struct PendingRecords {
     pub(super) is_stalled: bool,
     /// A checkpoint is wanted.
     pub(super) wants_checkpoint: bool,
+    /// A snapshot is wanted.
+    pub(super) snapshot: Option<SnapshotTask>,
     pub(super) keeper_is_closing: bool,
     /// The disk had no space for another segment.
     pub(super) is_tight: bool,
@@ -138,6 +142,7 @@ impl LogHub {
             syncs: AtomicU64::new(0),
             log_bytes: AtomicU64::new(0),
             log_limit: AtomicU64::new(u64::MAX),
+            holds: SnapshotHolds::default(),
         }
     }
 
@@ -212,7 +217,7 @@ impl LogHub {
         self.tell();
     }
 
-    fn tell(&self) {
+    pub(super) fn tell(&self) {
         self.progress.notify_all();
         if let Some(waker) = self.waker.get() {
             waker();

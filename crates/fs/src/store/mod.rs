@@ -27,7 +27,7 @@
 //! Modules in reading order: [`error`], [`disk`] (all calls that change a file), [`superblock`],
 //! [`directory`] (making and opening a store), [`record`] (the log's bytes), `segments` (its
 //! files), [`log`] (its thread), [`data`], [`checkpoint`], `keeper` (its thread), [`recover`],
-//! [`running`] (a store in use).
+//! [`running`] (a store in use), [`snapshot`].
 
 pub mod checkpoint;
 pub mod data;
@@ -40,6 +40,7 @@ pub mod record;
 pub mod recover;
 pub mod running;
 mod segments;
+pub mod snapshot;
 pub mod superblock;
 
 pub use data::{BLOCK_LEN, DataFile};
@@ -48,6 +49,20 @@ pub use error::{FsStoreError, StoreFailure};
 pub use log::SyncMode;
 pub use recover::RecoveredRegion;
 pub use running::{FsStore, FsStoreOptions, FsStoreStatus};
+pub use snapshot::{FsSnapshots, HeldBlocks, SnapshotHead};
+
+/// Makes a store of a directory whose other files are whole: the last thing that is done.
+///
+/// # Errors
+/// [`FsStoreError`].
+pub fn complete(
+    dir: &std::path::Path,
+    superblock: &superblock::Superblock,
+) -> Result<(), FsStoreError> {
+    let disk = disk::RealDisk::open(dir)
+        .map_err(|source| FsStoreError::of(&dir.display().to_string(), source))?;
+    directory::write_superblock(&disk, superblock)
+}
 
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ use super::keeper::Keeper;
 use super::log::{LogHub, LogPusher, LogWriter, PendingLimits, ProgressWaker, SyncMode, failed};
 use super::recover::{FoundLog, RecoveredRegion};
 use super::segments::{self, Segments};
+use super::snapshot::{FsSnapshots, HeldBlocks};
 use super::superblock::Superblock;
 use outboard_offcode::ActiveRegion;
 use std::fs::File;
@@ -241,6 +242,18 @@ impl FsStore {
     #[must_use]
     pub fn data(&self) -> &Arc<DataFile> {
         &self.data
+    }
+
+    /// By which snapshots are made of it.
+    #[must_use]
+    pub fn snapshots(&self) -> FsSnapshots {
+        FsSnapshots(Arc::clone(&self.hub))
+    }
+
+    /// Blocks that a snapshot may still have to copy.
+    #[must_use]
+    pub fn held(&self) -> Option<Arc<HeldBlocks>> {
+        self.hub.holds.get()
     }
 
     /// The store's number of a commit of the region.
