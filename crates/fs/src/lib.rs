@@ -7,7 +7,7 @@
 //! service's machine), [`scan`] (files looked through line by line), [`server`] (the service),
 //! [`client`] (the side that asks), [`mount`] (a file system on a directory), [`tools`] (what
 //! people ask of whole trees), [`copy`] (trees from this machine and back), [`check`] (whether a
-//! store is as it should be).
+//! store is as it should be), [`snapshot`] (copies of stores).
 
 #![forbid(unsafe_code)]
 
@@ -18,5 +18,6 @@ pub mod mount;
 pub mod protocol;
 pub mod scan;
 pub mod server;
+pub mod snapshot;
 pub mod store;
 pub mod tools;

@@ -12,7 +12,7 @@
 //! `admission`, `reads`, `scan` and `scans` (files that are looked through), `changes`, `batch`
 //! (many of them by one request), `locking`, `leasing`, `housekeeping` (blocks, inodes that are
 //! gone), `quotas` (who pays), `modules` (those that it is made of),
-//! `table` and `process` (the service's process).
+//! `snapshots` (what the operator asks), `table` and `process` (the service's process).
 
 mod accounts;
 mod admission;
@@ -38,6 +38,7 @@ mod reads;
 mod report;
 mod scan;
 mod scans;
+pub(crate) mod snapshots;
 mod table;
 
 pub use accounts::{BoundUser, GroupSource, IdentityQuota, UserRules};

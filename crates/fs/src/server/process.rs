@@ -72,6 +72,9 @@ fn service(link: &mut ServiceLink) -> Result<ActiveService, Box<dyn Error>> {
     let marker = table.store()?.join(LOCK_MARKER);
     let (store, served) = begin((opened, &marker), setup, (kept, &mut keeper), options)?;
     let flags = if table.root_squash { SQUASH_ROOT } else { 0 };
+    if let Err(error) = super::snapshots::listen(table.store()?, store.snapshots()) {
+        tracing::warn!(%error, "no snapshots can be made");
+    }
     serve_region(store, served, (options, flags, marker), table.users()?)
 }
 

@@ -188,6 +188,20 @@ pub(super) fn load(
     Ok(read().map(|summary| (summary, memory)))
 }
 
+/// Reads a checkpoint that must be whole.
+///
+/// # Errors
+/// [`FsStoreError`].
+pub(super) fn load_file(
+    (name, file): (&str, Arc<dyn StoreFile>),
+    store: (&[u8; 16], u64),
+) -> Result<SharedRegion, FsStoreError> {
+    let len = usize::try_from(store.1).unwrap_or(usize::MAX);
+    let memory = SharedRegion::memfd(c"outboard-region", len, Space::OnDemand)?;
+    CheckpointReader::of(name, file)?.all(store, &memory)?;
+    Ok(memory)
+}
+
 /// The number of a checkpoint, of which no more than the head is read.
 pub(super) fn peek(
     disk: &dyn StoreDisk,
@@ -207,6 +221,10 @@ struct CheckpointReader<'a> {
 impl<'a> CheckpointReader<'a> {
     fn open(disk: &dyn StoreDisk, name: &'a str) -> Result<Self, FsStoreError> {
         let file = disk.open(name).map_err(|source| FsStoreError::of(name, source))?;
+        Self::of(name, file)
+    }
+
+    fn of(name: &'a str, file: Arc<dyn StoreFile>) -> Result<Self, FsStoreError> {
         let end = file.len().map_err(|source| FsStoreError::of(name, source))?;
         Ok(Self { name, file, at: 0, end })
     }

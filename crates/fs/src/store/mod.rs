@@ -49,7 +49,7 @@ pub use error::{FsStoreError, StoreFailure};
 pub use log::SyncMode;
 pub use recover::RecoveredRegion;
 pub use running::{FsStore, FsStoreOptions, FsStoreStatus};
-pub use snapshot::{FsSnapshots, HeldBlocks, SnapshotHead};
+pub use snapshot::{FsSnapshots, HeldBlocks, SnapshotHead, blocks_in_use};
 
 /// Makes a store of a directory whose other files are whole: the last thing that is done.
 ///

@@ -3,7 +3,7 @@
 //!
 //! Copies no block, and knows no directory: who asked does that, and says when it is over.
 
-use super::checkpoint::{CheckpointEnding, CheckpointWriter, FIRST};
+use super::checkpoint::{self, CheckpointEnding, CheckpointWriter, FIRST};
 use super::directory::random;
 use super::disk;
 use super::error::{FsStoreError, StoreFailure};
@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 /// Bytes of the head of the state of blocks: whether each is taken, one bit each, follows.
 const BLOCKS_HEAD: u64 = 64;
+/// What errors call the file.
+const METADATA: &str = "the snapshot's metadata";
 /// Where a file system says where the state of blocks is.
 const BLOCKS_AT: u64 = ROOT + 16;
 
@@ -170,14 +172,18 @@ impl RecoveredRegion {
         writer.finish(self.last_seq, CheckpointEnding::UnderWay)?;
         Ok(SnapshotHead { superblock, seq: self.last_seq })
     }
+}
 
-    /// The blocks that have bytes, among so many.
-    ///
-    /// # Errors
-    /// [`FsStoreError`].
-    pub fn taken_blocks(&self, block_count: u64) -> Result<HeldBlocks, FsStoreError> {
-        HeldBlocks::of(&self.memory, self.last_seq, block_count)
-    }
+/// The blocks that have bytes, as metadata in a file say that [`FsSnapshots::begin`] or
+/// [`RecoveredRegion::copy_to`] has written.
+///
+/// # Errors
+/// [`FsStoreError`].
+pub fn blocks_in_use(metadata: File, head: &SnapshotHead) -> Result<HeldBlocks, FsStoreError> {
+    let SnapshotHead { superblock, seq } = head;
+    let store = (&superblock.uuid, superblock.region_len);
+    let memory = checkpoint::load_file((METADATA, disk::real(metadata)), store)?;
+    HeldBlocks::of(&memory, *seq, superblock.block_count)
 }
 
 /// A store of its own: it has another number, and no run yet.
@@ -187,5 +193,5 @@ fn fresh((block_count, region_len): (u64, u64)) -> Result<Superblock, FsStoreErr
 
 fn writer(superblock: &Superblock, file: File) -> Result<CheckpointWriter, FsStoreError> {
     let store = (&superblock.uuid, superblock.region_len);
-    CheckpointWriter::on(("the snapshot's metadata", disk::real(file)), store, FIRST)
+    CheckpointWriter::on((METADATA, disk::real(file)), store, FIRST)
 }

@@ -6,6 +6,7 @@ mod copy;
 mod grep;
 mod mount;
 mod serve;
+mod snapshot;
 mod stats;
 mod trees;
 
@@ -32,6 +33,8 @@ pub(crate) enum FsCommand {
     Import(copy::ImportArgs),
     Export(copy::ExportArgs),
     Check(check::CheckArgs),
+    Snapshot(snapshot::SnapshotArgs),
+    Restore(snapshot::RestoreArgs),
     Exec(FsExecArgs),
 }
 
@@ -50,6 +53,8 @@ pub(crate) fn run(command: FsCommand) -> Result<ExitCode, Box<dyn Error>> {
         FsCommand::Import(args) => copy::import(&args),
         FsCommand::Export(args) => copy::export(&args),
         FsCommand::Check(args) => check::check(&args),
+        FsCommand::Snapshot(args) => snapshot::snapshot(&args).map(success),
+        FsCommand::Restore(args) => snapshot::restore(&args).map(success),
         FsCommand::Exec(args) => fs_exec(&args).map(success),
     }
 }
