@@ -1,7 +1,7 @@
 //! Copying the blocks that metadata say are used: as one, where the disk's file system can have
 //! files share their bytes, else one after the other.
 
-use super::staging::Staging;
+use super::staging::UnfinishedStore;
 use super::{SnapshotError, SnapshotMade, SnapshotProgress};
 use crate::protocol::{BLOCK_LEN, FsBlocksRun};
 use crate::store::{SnapshotHead, blocks_in_use};
@@ -16,7 +16,7 @@ const PIECE: u64 = 1 << 20;
 /// Copies the blocks of a store to what is to be one, whose metadata are there.
 pub(super) fn copy_from(
     store: &Path,
-    staging: &Staging,
+    staging: &UnfinishedStore,
     head: &SnapshotHead,
     progress: &SnapshotProgress,
 ) -> Result<SnapshotMade, SnapshotError> {

@@ -14,7 +14,7 @@ mod staging;
 
 use crate::store::{FsStoreError, OpenedStore, SnapshotHead};
 use asking::HeldSnapshot;
-use staging::Staging;
+use staging::UnfinishedStore;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
@@ -95,7 +95,7 @@ pub fn take_snapshot(
     target: &Path,
     progress: &SnapshotProgress,
 ) -> Result<SnapshotMade, SnapshotError> {
-    let staging = Staging::make(target)?;
+    let staging = UnfinishedStore::make(target)?;
     let (held, head) = HeldSnapshot::begin(store, staging.metadata()?)?;
     let copied = blocks::copy_from(store, &staging, &head, progress)?;
     staging.sync()?;
@@ -115,7 +115,7 @@ pub fn restore_snapshot(
     progress: &SnapshotProgress,
 ) -> Result<SnapshotMade, SnapshotError> {
     let opened = OpenedStore::open(snapshot)?;
-    let staging = Staging::make(store)?;
+    let staging = UnfinishedStore::make(store)?;
     let head: SnapshotHead =
         opened.recover()?.copy_to(staging.metadata()?, opened.shape().block_count)?;
     let copied = blocks::copy_from(snapshot, &staging, &head, progress)?;

@@ -18,20 +18,20 @@ const DATA: &str = "data";
 
 /// See this file's first lines. Dropped, it is removed.
 #[derive(Debug)]
-pub(super) struct Staging {
+pub(super) struct UnfinishedStore {
     directory: PathBuf,
     parent: PathBuf,
     target: PathBuf,
 }
 
-impl Drop for Staging {
+impl Drop for UnfinishedStore {
     fn drop(&mut self) {
         // It has its own name by now, or it is of no use.
         let _removed = fs::remove_dir_all(&self.directory);
     }
 }
 
-impl Staging {
+impl UnfinishedStore {
     /// A directory for a target that is not there yet.
     pub(super) fn make(target: &Path) -> Result<Self, SnapshotError> {
         let target = std::path::absolute(target).map_err(SnapshotError::disk(target))?;

@@ -121,7 +121,7 @@ impl FsSnapshots {
         if is_over {
             return Err(StoreFailure::Closed.into());
         }
-        answered.recv().unwrap_or(Err(StoreFailure::Closed.into()))
+        answered.recv().unwrap_or_else(|_| Err(StoreFailure::Closed.into()))
     }
 
     /// The blocks are copied, or nobody wants them any more.
