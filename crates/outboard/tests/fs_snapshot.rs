@@ -3,6 +3,7 @@
 
 #[expect(dead_code, reason = "other tests use the rest")]
 mod home;
+#[expect(dead_code, reason = "other tests use the rest")]
 #[path = "home/served.rs"]
 mod served;
 

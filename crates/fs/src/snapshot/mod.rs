@@ -101,7 +101,7 @@ pub fn take_snapshot(
     staging.sync()?;
     // Until now no block was written that the copy has.
     held.end()?;
-    staging.finish(&head.superblock)?;
+    staging.finish(&head.superblock, store)?;
     Ok(SnapshotMade { commit: head.seq, ..copied })
 }
 
@@ -120,6 +120,6 @@ pub fn restore_snapshot(
         opened.recover()?.copy_to(staging.metadata()?, opened.shape().block_count)?;
     let copied = blocks::copy_from(snapshot, &staging, &head, progress)?;
     staging.sync()?;
-    staging.finish(&head.superblock)?;
+    staging.finish(&head.superblock, snapshot)?;
     Ok(SnapshotMade { commit: head.seq, ..copied })
 }

@@ -6,7 +6,7 @@ use crate::store::complete;
 use crate::store::superblock::Superblock;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -15,6 +15,8 @@ const UNFINISHED: &str = "unfinished";
 /// The metadata's file: a store's first checkpoint.
 const METADATA: &str = "checkpoint.0";
 const DATA: &str = "data";
+const SUPERBLOCK: &str = "superblock";
+const LOCK: &str = "lock";
 
 /// See this file's first lines. Dropped, it is removed.
 #[derive(Debug)]
@@ -93,10 +95,18 @@ impl UnfinishedStore {
         self.sync_names()
     }
 
-    /// It is whole: it becomes a store, and gets its name.
-    pub(super) fn finish(self, superblock: &Superblock) -> Result<(), SnapshotError> {
+    /// It is whole: it becomes a store, of the user who has the one that was copied, and gets its
+    /// name.
+    pub(super) fn finish(
+        self,
+        superblock: &Superblock,
+        copied: &Path,
+    ) -> Result<(), SnapshotError> {
         complete(&self.directory, superblock)?;
+        // Whoever opens it first would make it, and have it.
+        self.create(LOCK)?;
         let finish = || -> io::Result<()> {
+            self.give_to_owner_of(copied)?;
             fs::remove_file(self.directory.join(UNFINISHED))?;
             sync_directory(&self.directory)?;
             // What others have put there meanwhile stays: a directory that is not empty is no place
@@ -105,6 +115,27 @@ impl UnfinishedStore {
             sync_directory(&self.parent)
         };
         finish().map_err(SnapshotError::disk(&self.target))
+    }
+}
+
+impl UnfinishedStore {
+    /// Services of user 0's nodes have users of their own: theirs it must be to be served.
+    fn give_to_owner_of(&self, copied: &Path) -> io::Result<()> {
+        let (of, own) = (fs::metadata(copied)?, fs::metadata(&self.directory)?);
+        if (of.uid(), of.gid()) == (own.uid(), own.gid()) {
+            return Ok(());
+        }
+        let give = |path: &Path| match chown(path, Some(of.uid()), Some(of.gid())) {
+            // Nobody but user 0 gives anything away.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            other => other,
+        };
+        for name in [METADATA, DATA, SUPERBLOCK, LOCK] {
+            let path = self.directory.join(name);
+            give(&path)?;
+            File::open(&path)?.sync_all()?;
+        }
+        give(&self.directory)
     }
 }
 
