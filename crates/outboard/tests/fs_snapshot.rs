@@ -131,9 +131,8 @@ fn a_snapshot_is_the_state_of_one_moment() {
         let from = round.load(Ordering::Relaxed);
         let child = stopped_snapshot(&home);
         let to = round.load(Ordering::Relaxed) + 1;
-        // What the snapshot has is deleted and written over in the meantime, as far as may be: the
-        // store has room for that many.
-        wait_for(8);
+        // Every file is given new blocks more than once, more than the store has in all.
+        wait_for(80);
         signal(&child, Signal::CONT);
         let output = child.wait_with_output().expect("it ends");
         let error = String::from_utf8_lossy(&output.stderr);
