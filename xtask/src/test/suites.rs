@@ -169,7 +169,7 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "fs-judged",
-        about: "outboard fs as others' suites judge it: pjdfstest, fsx (two mounts, too), stress-ng",
+        about: "outboard fs as others judge it: pjdfstest, fsx (two mounts, too), stress-ng",
         needs: &[
             Need::Packages(&["fuse3", "stress-ng"]),
             Need::CargoProgram("pjdfstest"),
