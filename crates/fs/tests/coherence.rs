@@ -41,6 +41,7 @@ fn main() -> ExitCode {
             trial("attributes_are_those_of_now", attributes_are_those_of_now),
             trial("a_mount_that_is_stopped_is_waited_for", a_mount_that_is_stopped_is_waited_for),
             trial("leases_outlive_the_service", leases_outlive_the_service),
+            trial("nobody_waits_for_a_mount_that_ended", nobody_waits_for_a_mount_that_ended),
             trial("a_strict_mount_reads_what_was_written", a_strict_mount_reads_what_was_written),
         ]);
     } else {
@@ -309,6 +310,17 @@ fn a_mount_that_is_stopped_is_waited_for() {
     assert!(begun.elapsed() < LEASE / 2, "it has none any more: {:?}", begun.elapsed());
     two.signal(Signal::CONT);
     assert!(!two.path("a").exists() && two.path("c").exists());
+}
+
+fn nobody_waits_for_a_mount_that_ended() {
+    let node = ServedNode::start();
+    let [one, mut two]: [MountProcess; 2] = mounts(&node);
+    fs::write(one.path("a"), "a").expect("written");
+    assert!(two.path("a").exists());
+    two.unmount();
+    let begun = Instant::now();
+    fs::rename(one.path("a"), one.path("b")).expect("renamed");
+    assert!(begun.elapsed() < LEASE / 2, "it has ended in order: {:?}", begun.elapsed());
 }
 
 fn leases_outlive_the_service() {

@@ -38,6 +38,7 @@ pub use attach::{FsMountError, unmount_at};
 pub use options::{FsCacheMode, FsMountOptions, FsOptionError};
 
 use crate::client::FsClient;
+use crate::protocol::FsNote;
 use attach::{Attached, attach};
 use fuser::{Session, SessionUnmounter};
 use serve::FsHandlers;
@@ -87,6 +88,8 @@ impl FsMount {
         let served = session.run();
         // It is unmounted by now; dropping this would do it again.
         drop(unmounter);
+        // Others need not wait for its leases to end.
+        tree.client.note(&FsNote::KeepsNothing);
         tree.client.end();
         served.map_err(FsMountError::Session)
     }

@@ -487,6 +487,10 @@ impl RegionBackend for FsBackend {
                 }
             }
             FsNote::Keeps => self.leases.keeps(caller.peer),
+            FsNote::KeepsNothing => {
+                let released = self.leases.keeps_nothing(caller.peer);
+                self.recalled(released);
+            }
             FsNote::InvalidatedAck { number } => {
                 let released = self.leases.acknowledged(caller.peer, number);
                 self.recalled(released);
