@@ -7,6 +7,7 @@
 //! here and a row in [`BENCHES`].
 
 mod active;
+mod aimed;
 mod cast;
 pub mod chart;
 mod compile;
