@@ -44,8 +44,8 @@ pub(super) fn run() -> Result<Report> {
 }
 
 const CONDITIONS: &[&str] = &[
-    "Client and server are network namespaces with a link of 1 Gbit/s to one bridge, the client on \
-     processor 0, the server on processor 1; where the link delays, both are on processor 0 and \
+    "Client and server are network namespaces with a link of 1 Gbit/s each to one bridge, \
+     which share this machine's processors; where the link delays, both are on processor 0 and \
      the link (`cargo xtask lab delay`) has the other. Files and stores are in memory, the \
      server's caches warm. A client is cold: each step has a mount of its own, which is made before \
      its time begins.",
