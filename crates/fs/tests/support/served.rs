@@ -174,12 +174,6 @@ impl MountProcess {
         self.directory.join(name)
     }
 
-    /// Ends it in order.
-    pub(crate) fn unmount(&mut self) {
-        unmount_at(&self.directory).expect("unmounted");
-        self.child.wait().expect("it ends");
-    }
-
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("it is there");
     }

@@ -6,10 +6,10 @@
 //! once. Nothing is installed: a rival that is missing is "not run". Nothing here tests
 //! correctness: `cargo xtask test active` does.
 //!
-//! Reading order: `aims` (the parts by name, and what each must reach; `bench::aimed` runs
-//! and keeps them), `load` (nodes, and the client that measures itself), `redis` (the rival's server and a
-//! client in plain C); then the parts: `structures` (with the paper's table), `empty`, `topk`,
-//! `tail`, `placement`.
+//! Reading order: `aims` (the parts by name, and what each must reach; `bench::aimed` runs and
+//! keeps them), `load` (nodes, and the client that measures itself), `redis` (the rival's server
+//! and a client in plain C); then the parts: `structures` (with the paper's table), `empty`,
+//! `topk`, `tail`, `placement`.
 
 mod aims;
 mod empty;

@@ -1,5 +1,6 @@
-//! A benchmark in parts, each with ratios that a specification limits: runs the parts that are asked
-//! for, and draws the page with what earlier runs found in the others. Measures nothing itself.
+//! A benchmark in parts, each with ratios that a specification limits: runs the parts that are
+//! asked for, and draws the page with what earlier runs found in the others. Measures nothing
+//! itself.
 //!
 //! `OUTBOARD_ONLY=a,b` asks for these parts, `OUTBOARD_ONLY=page` for none; `OUTBOARD_ROUNDS=1`
 //! does everything once. A part that fails loses nobody else's figures. `kept` is what stays of

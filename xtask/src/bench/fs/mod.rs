@@ -47,8 +47,8 @@ const CONDITIONS: &[&str] = &[
     "Client and server are network namespaces with a link of 1 Gbit/s each to one bridge, \
      which share this machine's processors; where the link delays, both are on processor 0 and \
      the link (`cargo xtask lab delay`) has the other. Files and stores are in memory, the \
-     server's caches warm. A client is cold: each step has a mount of its own, which is made before \
-     its time begins.",
+     server's caches warm. A client is cold: each step has a mount of its own, which is made \
+     before its time begins.",
     "Times are of whole commands with the start of their processes; those of `outboard fs find`, \
      `grep` and `rm` contain connecting to the server, and grep's the pattern's translation.",
     "Outboard encrypts (AES-256-GCM), as sshfs does (told to use aes128-gcm, its quickest); NFS \

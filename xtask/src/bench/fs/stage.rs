@@ -150,13 +150,6 @@ impl FsStage {
         }
         Ok(seconds)
     }
-
-    /// Processor time of the server's programs, and of both hosts', so far.
-    pub(super) fn cpu(&self) -> Result<[f64; 2]> {
-        let [client, server] = self.hosts().map(Host::cpu);
-        let (client, server) = (client?.as_secs_f64(), server?.as_secs_f64());
-        Ok([server, client + server])
-    }
 }
 
 impl Drop for FsStage {
