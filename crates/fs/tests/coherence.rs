@@ -2,10 +2,12 @@
 //!
 //! Needs FUSE; where there is none the tests say so and do nothing.
 
+#[expect(dead_code, reason = "other tests use the rest")]
 #[path = "support/served.rs"]
 mod served;
 
 use libtest_mimic::{Arguments, Trial};
+use outboard_fs::mount::unmount_at;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::process::Signal;
 use served::{MountProcess, ServedNode, started};
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
             trial("attributes_are_those_of_now", attributes_are_those_of_now),
             trial("a_mount_that_is_stopped_is_waited_for", a_mount_that_is_stopped_is_waited_for),
             trial("leases_outlive_the_service", leases_outlive_the_service),
+            trial("nobody_waits_for_a_mount_that_ended", nobody_waits_for_a_mount_that_ended),
             trial("a_strict_mount_reads_what_was_written", a_strict_mount_reads_what_was_written),
         ]);
     } else {
@@ -52,9 +55,9 @@ fn main() -> ExitCode {
 struct Random(u64);
 
 impl Random {
-    fn below(&mut self, most: u64) -> u64 {
+    fn below(&mut self, most: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % most
+        usize::try_from(self.0 >> 33).unwrap_or_default() % most
     }
 }
 
@@ -80,9 +83,8 @@ impl Model {
 
     /// Does a random thing in one mount; the mount must say of it what the model says.
     fn step(&mut self, at: &Path, random: &mut Random) -> String {
-        let name = |random: &mut Random| {
-            format!("{}/{}", ["d", "e"][random.below(2) as usize], random.below(4))
-        };
+        let name =
+            |random: &mut Random| format!("{}/{}", ["d", "e"][random.below(2)], random.below(4));
         let (one, other) = (name(random), name(random));
         let (here, there) = (at.join(&one), at.join(&other));
         let is_there = self.names.get(&one).cloned();
@@ -114,7 +116,10 @@ impl Model {
     fn makes(&mut self, name: &str, here: &Path) -> Result<(), String> {
         let expected = match self.names.contains_key(name) {
             true => Err(ErrorKind::AlreadyExists),
-            false => Ok(drop(self.names.insert(name.to_owned(), Node::Dir))),
+            false => {
+                self.names.insert(name.to_owned(), Node::Dir);
+                Ok(())
+            }
         };
         same(fs::create_dir(here), expected)
     }
@@ -138,7 +143,8 @@ impl Model {
             (Some(_), true) => Err(ErrorKind::AlreadyExists),
             (Some(node), false) => {
                 self.names.remove(one);
-                Ok(drop(self.names.insert(other.to_owned(), node)))
+                self.names.insert(other.to_owned(), node);
+                Ok(())
             }
         };
         same(renamed.map_err(Into::into), expected)
@@ -153,7 +159,10 @@ impl Model {
             (None, _) => Err(ErrorKind::NotFound),
             (Some(_), true) => Err(ErrorKind::AlreadyExists),
             (Some(Node::Dir), false) => Err(ErrorKind::PermissionDenied),
-            (Some(node), false) => Ok(drop(self.names.insert(other.to_owned(), node))),
+            (Some(node), false) => {
+                self.names.insert(other.to_owned(), node);
+                Ok(())
+            }
         };
         same(fs::hard_link(here, there), expected)
     }
@@ -165,7 +174,10 @@ impl Model {
         let expected = match self.names.get(name) {
             None => Err(ErrorKind::NotFound),
             Some(Node::Dir) => Err(ErrorKind::IsADirectory),
-            Some(Node::File(number)) => Ok(drop(self.bytes.insert(*number, text))),
+            Some(Node::File(number)) => {
+                self.bytes.insert(*number, text);
+                Ok(())
+            }
         };
         same(written, expected)
     }
@@ -227,9 +239,9 @@ fn four_mounts_are_one_tree() {
     let begun = Instant::now();
     let steps = 400;
     for _ in 0..steps {
-        let at = mounts[random.below(4) as usize].path("");
+        let at = mounts[random.below(4)].path("");
         let text = model.step(&at, &mut random);
-        let look = mounts[random.below(4) as usize].path("");
+        let look = mounts[random.below(4)].path("");
         model.is_shown(&look, &text);
     }
     assert!(model.next > 20, "files were made");
@@ -299,6 +311,19 @@ fn a_mount_that_is_stopped_is_waited_for() {
     assert!(begun.elapsed() < LEASE / 2, "it has none any more: {:?}", begun.elapsed());
     two.signal(Signal::CONT);
     assert!(!two.path("a").exists() && two.path("c").exists());
+}
+
+fn nobody_waits_for_a_mount_that_ended() {
+    let node = ServedNode::start();
+    let [one, two]: [MountProcess; 2] = mounts(&node);
+    fs::write(one.path("a"), "a").expect("written");
+    assert!(two.path("a").exists());
+    unmount_at(&two.path("")).expect("unmounted");
+    // It says so before it ends.
+    thread::sleep(LEASE / 5);
+    let begun = Instant::now();
+    fs::rename(one.path("a"), one.path("b")).expect("renamed");
+    assert!(begun.elapsed() < LEASE / 2, "it has ended in order: {:?}", begun.elapsed());
 }
 
 fn leases_outlive_the_service() {

@@ -7,9 +7,11 @@
 //! here and a row in [`BENCHES`].
 
 mod active;
+mod aimed;
 mod cast;
 pub mod chart;
 mod compile;
+mod fs;
 mod ibverbs;
 pub mod measure;
 pub mod report;
@@ -42,6 +44,7 @@ pub const BENCHES: &[Bench] = &[
     Bench { name: "ibverbs", needs: &[], run: ibverbs::run },
     Bench { name: "cast", needs: cast::NEEDS, run: cast::run },
     Bench { name: "active", needs: active::NEEDS, run: active::run },
+    Bench { name: "fs", needs: fs::NEEDS, run: fs::run },
     Bench { name: "active-sim", needs: active::NEEDS, run: active::sim::run },
     Bench { name: "compile", needs: compile::NEEDS, run: compile::run },
     Bench { name: "compile-servers", needs: compile::NEEDS, run: compile::run_servers },

@@ -18,6 +18,8 @@ pub enum Need {
     Packages(&'static [&'static str]),
     /// A subcommand of cargo, from the crate `cargo-NAME`.
     CargoTool(&'static str),
+    /// A program from the crate of its name.
+    CargoProgram(&'static str),
     /// The nightly toolchain, for options that stable Rust lacks.
     Nightly,
 }
@@ -27,6 +29,7 @@ pub enum Need {
 pub(crate) enum Missing {
     Package(&'static str),
     CargoTool(&'static str),
+    CargoProgram(&'static str),
     Nightly,
 }
 
@@ -47,8 +50,11 @@ fn lacking(need: &Need) -> Vec<Missing> {
         Need::CargoTool(name) if !command::succeeds("cargo", &[name, "--version"]) => {
             vec![Missing::CargoTool(name)]
         }
+        Need::CargoProgram(name) if !command::succeeds(name, &["--version"]) => {
+            vec![Missing::CargoProgram(name)]
+        }
         Need::Nightly if !has_nightly(&toolchains()) => vec![Missing::Nightly],
-        Need::CargoTool(_) | Need::Nightly => Vec::new(),
+        Need::CargoTool(_) | Need::CargoProgram(_) | Need::Nightly => Vec::new(),
     }
 }
 
@@ -122,7 +128,9 @@ fn rust_tool(missing: &Missing) -> Option<Vec<&'static str>> {
     match missing {
         Missing::Package(_) => None,
         Missing::CargoTool("fuzz") => Some(vec!["cargo", "install", "--locked", "cargo-fuzz"]),
-        Missing::CargoTool(name) => Some(vec!["cargo", "install", "--locked", name]),
+        Missing::CargoTool(name) | Missing::CargoProgram(name) => {
+            Some(vec!["cargo", "install", "--locked", name])
+        }
         Missing::Nightly => {
             Some(vec!["rustup", "toolchain", "install", "nightly", "--profile=minimal"])
         }

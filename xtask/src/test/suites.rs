@@ -168,6 +168,18 @@ pub const SUITES: &[Suite] = &[
         run: file_system,
     },
     Suite {
+        name: "fs-judged",
+        about: "outboard fs as others judge it: pjdfstest, fsx (two mounts, too), stress-ng",
+        needs: &[
+            Need::Packages(&["fuse3", "stress-ng"]),
+            Need::CargoProgram("pjdfstest"),
+            Need::CargoProgram("fsx"),
+        ],
+        minutes: 20,
+        builds: None,
+        run: |settings| cargo_test(settings, &["--package=outboard", "--test=fs_judged"]),
+    },
+    Suite {
         name: "active-c",
         about: "liboutboard_active.so.1: symbols, header, and C programs against a node that ends",
         needs: &[Need::Packages(&["gcc", "g++", "clang", "libc6-dev", "pkg-config"])],
@@ -273,7 +285,8 @@ fn file_system(settings: &Settings) -> Result<Count> {
     let mut count = integration(settings, "mount_meta")?;
     count += integration(settings, "locks")?;
     count += integration(settings, "coherence")?;
-    count += cargo_test(settings, &["--package=outboard", "--test=fs", "--test=fs_grep"])?;
+    let tests = ["--package=outboard", "--test=fs", "--test=fs_grep", "--test=fs_snapshot"];
+    count += cargo_test(settings, &tests)?;
     Ok(count)
 }
 

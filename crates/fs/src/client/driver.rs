@@ -255,6 +255,7 @@ impl CallDriver {
                 driven.opened.remove(&(inode.number, inode.generation));
             }
             FsNote::Keeps => driven.keeps = true,
+            FsNote::KeepsNothing => driven.keeps = false,
             FsNote::InvalidatedAck { .. } => {}
         }
         // Where it cannot be sent the connection is lost, which the next call says.

@@ -7,8 +7,8 @@
 //!
 //! Modules in reading order: `driver` (one connection for many threads), `buffers` (memory for
 //! large transfers), `calls` (operations on names and attributes), `batch` (many of them),
-//! `transfer` (bytes), `walk` (whole trees), `scan` (files looked through), `locks`, `counts` (round
-//! trips), `error`.
+//! `transfer` (bytes), `walk` (whole trees), `scan` (files looked through), `locks`, `counts`
+//! (round trips), `error`.
 
 mod batch;
 mod buffers;

@@ -231,12 +231,16 @@ impl MountedTree {
         let undo = move |tree: &Arc<Self>| {
             let _nothing = tree.locks.saying.read().unwrap_or_else(PoisonError::into_inner);
             let nobody = FsCaller::default();
-            if let Err(error) = tree.client.unlock(&nobody, inode, owner, range) {
-                tracing::warn!(%error, "a lock that nobody wants");
+            let held = tree.locks.here().locks_of((inode, owner));
+            // What it had before it has again without having been without it.
+            for lock in &held {
+                if tree.client.lock(&nobody, lock, LockHow::Reclaim).is_err() {
+                    tree.locks.lose(lock);
+                }
             }
-            for lock in tree.locks.here().locks_of((inode, owner)) {
-                if tree.client.lock(&nobody, &lock, LockHow::Reclaim).is_err() {
-                    tree.locks.lose(&lock);
+            for gap in gaps(range, held.iter().map(|lock| lock.range).collect()) {
+                if let Err(error) = tree.client.unlock(&nobody, inode, owner, gap) {
+                    tracing::warn!(%error, "a lock that nobody wants");
                 }
             }
         };
@@ -281,7 +285,8 @@ impl MountedTree {
 
     fn unlock(&self, caller: &FsCaller, key: LockKey, range: ByteRange) -> Result<(), FsError> {
         let _said = self.locks.saying.read().unwrap_or_else(PoisonError::into_inner);
-        match self.locks.here().give_up(key, range) {
+        let has_it = self.locks.here().give_up(key, range);
+        match has_it {
             true => self.client.unlock(caller, key.0, key.1, range),
             // Nothing is locked.
             false => Ok(()),
@@ -409,6 +414,21 @@ impl MountedTree {
     }
 }
 
+/// What of a range is in none of others.
+fn gaps(range: ByteRange, mut others: Vec<ByteRange>) -> Vec<ByteRange> {
+    others.sort_unstable();
+    let (mut gaps, mut next) = (Vec::new(), Some(range.0));
+    for (start, end) in others {
+        let Some(from) = next.filter(|from| *from <= range.1) else { break };
+        if start > from {
+            gaps.push((from, range.1.min(start - 1)));
+        }
+        next = if end >= from { end.checked_add(1) } else { next };
+    }
+    gaps.extend(next.filter(|from| *from <= range.1).map(|from| (from, range.1)));
+    gaps
+}
+
 /// The looking thread.
 fn look(tree: &Weak<MountedTree>, events: &Receiver<LockEvent>) {
     let mut has_asks = false;
@@ -435,5 +455,20 @@ fn look(tree: &Weak<MountedTree>, events: &Receiver<LockEvent>) {
             tracing::error!("this machine starts no threads for locks");
         }
         has_asks = tree.has_asks();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_without_others_is_its_gaps() {
+        assert_eq!(gaps((3, 9), vec![]), [(3, 9)]);
+        assert_eq!(gaps(WHOLE, vec![WHOLE]), []);
+        assert_eq!(gaps(WHOLE, vec![(5, 6), (0, 2)]), [(3, 4), (7, u64::MAX)]);
+        assert_eq!(gaps((3, 9), vec![(0, 4), (4, 5), (9, 20)]), [(6, 8)]);
+        assert_eq!(gaps((3, 9), vec![(10, 20), (0, 2)]), [(3, 9)]);
+        assert_eq!(gaps((3, u64::MAX), vec![(7, u64::MAX)]), [(3, 6)]);
     }
 }

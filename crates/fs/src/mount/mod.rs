@@ -4,16 +4,17 @@
 //! is not trusted: names, kinds and lengths that cannot be are errors, and by default neither
 //! set-user-id programs nor devices count.
 //!
-//! Names and attributes are kept under leases: the service says what others change. A file's bytes are kept by the kernel for as long as
-//! the file is the same each time it is opened (close-to-open); small writes are gathered and sent
-//! when a file is closed, synced, read or asked about here, or when they are many. A process that
-//! is killed waits for no service: its requests are given up within a second.
+//! Names and attributes are kept under leases: the service says what others change. A file's bytes
+//! are kept by the kernel for as long as the file is the same each time it is opened
+//! (close-to-open); small writes are gathered and sent when a file is closed, synced, read or asked
+//! about here, or when they are many. A process that is killed waits for no service: its requests
+//! are given up within a second.
 //!
 //! Modules in reading order: `options`, `inodes` (the kernel's numbers), `known` (names and
-//! attributes), `attributes`, `gather` and
-//! `ahead` (small writes and sequential reads), `files` (open files), `tree` (what requests do), `looking` (what they look up),
-//! `lists` and `shown` (directories), `locks` and `locking` (locks of files), `replies` and `serve`
-//! (the kernel's requests), `notices`, `attach` (mounting).
+//! attributes), `attributes`, `gather` and `ahead` (small writes and sequential reads), `files`
+//! (open files), `tree` (what requests do), `looking` (what they look up), `lists` and `shown`
+//! (directories), `locks` and `locking` (locks of files), `replies` and `serve` (the kernel's
+//! requests), `notices`, `attach` (mounting).
 
 mod ahead;
 mod attach;
@@ -37,6 +38,7 @@ pub use attach::{FsMountError, unmount_at};
 pub use options::{FsCacheMode, FsMountOptions, FsOptionError};
 
 use crate::client::FsClient;
+use crate::protocol::FsNote;
 use attach::{Attached, attach};
 use fuser::{Session, SessionUnmounter};
 use serve::FsHandlers;
@@ -86,6 +88,8 @@ impl FsMount {
         let served = session.run();
         // It is unmounted by now; dropping this would do it again.
         drop(unmounter);
+        // Others need not wait for its leases to end.
+        tree.client.note(&FsNote::KeepsNothing);
         tree.client.end();
         served.map_err(FsMountError::Session)
     }

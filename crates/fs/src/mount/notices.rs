@@ -96,7 +96,7 @@ fn forget(known: &Mutex<KnownTree>, inode: FsInode, what: StalePart) -> Vec<FsIn
 
 fn invalidate(kernel: &Notifier, node: u64, what: StalePart) {
     let done = match what {
-        // Attributes only: a negative offset leaves the bytes alone. Names the kernel does not keep.
+        // Attributes only: a negative offset leaves the bytes alone. It keeps no names.
         StalePart::Attr | StalePart::Names => kernel.inval_inode(INodeNo(node), -1, 0),
         StalePart::Data => kernel.inval_inode(INodeNo(node), 0, 0),
     };

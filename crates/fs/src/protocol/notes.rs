@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The version of these messages.
-pub const NOTES: Protocol = Protocol::version(3);
+pub const NOTES: Protocol = Protocol::version(4);
 
 /// How long a client may keep what it was told, from when it asked.
 pub const LEASE: Duration = Duration::from_secs(5);
@@ -30,6 +30,8 @@ pub enum FsNote {
     },
     /// This client keeps names and attributes for [`LEASE`], and says what it keeps no longer.
     Keeps,
+    /// This client ends, and keeps nothing any more.
+    KeepsNothing,
     /// What a notice named is no longer kept here.
     InvalidatedAck {
         /// The notice's number.

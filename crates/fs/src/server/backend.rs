@@ -15,7 +15,7 @@ use super::opens::OpenInodes;
 use super::pool::BlockPool;
 use super::report::{FsCounters, FsReport};
 use super::scan::ScanThreads;
-use crate::protocol::{FsInode, FsLayout, FsNote, FsReadArgs, ROOT, failure_of_errno};
+use crate::protocol::{FsLayout, FsNote, FsReadArgs, ROOT, failure_of_errno};
 use crate::store::{FsStore, SyncMode};
 use outboard_active::service::{
     BACKEND_TENANT, BACKEND_TOKEN, BackendCaller, BackendStep, RegionBackend,
@@ -488,6 +488,10 @@ impl RegionBackend for FsBackend {
                 }
             }
             FsNote::Keeps => self.leases.keeps(caller.peer),
+            FsNote::KeepsNothing => {
+                let released = self.leases.keeps_nothing(caller.peer);
+                self.recalled(released);
+            }
             FsNote::InvalidatedAck { number } => {
                 let released = self.leases.acknowledged(caller.peer, number);
                 self.recalled(released);
@@ -585,13 +589,6 @@ impl FsBackend {
         let early = std::mem::take(&mut self.early);
         for (_, request) in early.into_iter().chain(std::mem::take(&mut self.held)) {
             self.fail(request.token, libc::EIO, why);
-        }
-    }
-
-    /// Nobody has an inode open any more.
-    fn closed(&mut self, inode: FsInode) {
-        if self.nameless.remove(&(inode.number, inode.generation)) {
-            self.release(inode);
         }
     }
 }

@@ -162,6 +162,13 @@ impl FsBackend {
         }
     }
 
+    /// Nobody has an inode open any more.
+    pub(super) fn closed(&mut self, inode: FsInode) {
+        if self.nameless.remove(&(inode.number, inode.generation)) {
+            self.release(inode);
+        }
+    }
+
     pub(super) fn release(&mut self, inode: FsInode) {
         self.execute_own("release", FsInodeArgs { inode }.bytes(), OwnWork::Release(inode));
     }

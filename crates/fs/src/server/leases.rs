@@ -40,6 +40,8 @@ struct LeaseGeneration {
     on: HashMap<LeaseOn, Holders>,
     /// Clients with too many leases to count.
     everything: HashMap<PeerId, Instant>,
+    /// Clients that keep nothing any more, whatever they were granted.
+    ended: HashSet<PeerId>,
     /// The last commit that changed each.
     changed: HashMap<LeaseOn, u64>,
 }
@@ -149,6 +151,15 @@ impl LeaseTable {
         self.keepers.remove(&peer);
     }
 
+    /// A client says that it keeps nothing any more: requests that wait for nobody any more.
+    pub(super) fn keeps_nothing(&mut self, peer: PeerId) -> Vec<u64> {
+        self.keepers.remove(&peer);
+        self.generations[0].ended.insert(peer);
+        let its = self.recalls.iter().filter(|(_, recall)| recall.peer == peer);
+        let its: Vec<u64> = its.map(|(number, _)| *number).collect();
+        its.into_iter().flat_map(|number| self.end(number)).collect()
+    }
+
     /// Grants a lease on what was looked at since commit `since`; what has changed meanwhile is
     /// recalled at once.
     pub(super) fn grant(
@@ -184,6 +195,8 @@ impl LeaseTable {
             let latest = holders.entry(holder).or_insert(until);
             *latest = (*latest).max(until);
         }
+        let [new, old] = &self.generations;
+        holders.retain(|holder, _| !new.ended.contains(holder) && !old.ended.contains(holder));
         let recalls = holders.into_iter().map(|(holder, until)| self.recall(holder, on, until));
         let recalls = recalls.collect();
         if waits {

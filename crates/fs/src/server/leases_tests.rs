@@ -116,3 +116,16 @@ fn a_client_with_more_leases_than_are_counted_is_told_everything() {
     assert_eq!(table.changed((one, 71), NAMES, 7, true).len(), 1, "each time");
     assert_eq!(table.len().0, INODES_MAX);
 }
+
+#[test]
+fn nobody_waits_for_a_client_that_has_ended() {
+    let ([one, two], now) = (peers(), Instant::now());
+    let mut table = LeaseTable::new(now, false);
+    let other = LeaseOn::Attributes(A);
+    granted(&mut table, two, now);
+    assert_eq!(table.grant(two, other, 5, now), None);
+    let _told = table.changed((one, 70), NAMES, 6, true);
+    assert_eq!(table.keeps_nothing(two), [70], "it is waited for no longer");
+    assert_eq!(table.changed((one, 71), other, 7, true), [], "nor told");
+    assert!(!table.is_waiting(71));
+}

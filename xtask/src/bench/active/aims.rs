@@ -1,61 +1,19 @@
-//! The parts of the benchmark by name, and what each must reach. A part that fails loses nobody
-//! else's figures.
+//! The parts of the benchmark by name, and what each must reach; how parts are run is in
+//! `bench::aimed`.
 
-use std::time::Instant;
-
-use anyhow::Result;
-
-use super::kept::KeptActive;
 use super::{empty, placement, redis, structures, tail, topk};
-use crate::bench::measure::Summary;
-use crate::bench::report::{Panel, Table};
-use crate::bench::stack::section::Limit;
-
-/// What a part found.
-#[derive(Debug, Default)]
-pub(super) struct ActiveFindings {
-    /// One for each of [`ActivePart::aims`], in their order; `None` if it could not be measured.
-    pub(super) figures: Vec<Option<Summary>>,
-    pub(super) notes: Vec<String>,
-    pub(super) tables: Vec<Table>,
-    pub(super) panels: Vec<Panel>,
-}
-
-/// A ratio that the specification limits.
-#[derive(Debug)]
-pub(super) struct Aim {
-    /// Names the quantities that are divided.
-    pub(super) what: &'static str,
-    pub(super) limit: Limit,
-    /// The paper's figure; may be empty.
-    pub(super) paper: &'static str,
-}
-
-/// See the [module](self).
-pub(super) struct ActivePart {
-    pub(super) name: &'static str,
-    pub(super) aims: &'static [Aim],
-    pub(super) measure: fn() -> Result<ActiveFindings>,
-}
-
-const fn least(what: &'static str, ratio: f64) -> Aim {
-    Aim { what, limit: Limit::AtLeast(ratio), paper: "" }
-}
-
-const fn most(what: &'static str, ratio: f64) -> Aim {
-    Aim { what, limit: Limit::AtMost(ratio), paper: "" }
-}
+use crate::bench::aimed::{Aim, AimedPart, least, most};
 
 /// Every part, in the order of the page.
-pub(super) const PARTS: &[ActivePart] = &[STRUCTURES, EMPTY, REDIS, TOPK, TAIL, PLACEMENT];
+pub(super) const PARTS: &[AimedPart] = &[STRUCTURES, EMPTY, REDIS, TOPK, TAIL, PLACEMENT];
 
-const PLACEMENT: ActivePart = ActivePart {
+const PLACEMENT: AimedPart = AimedPart {
     name: "placement",
     aims: &[most("`auto` / the better side, worst of four entries", 1.1)],
     measure: placement::choices,
 };
 
-const STRUCTURES: ActivePart = ActivePart {
+const STRUCTURES: AimedPart = AimedPart {
     name: "structures",
     aims: &[
         Aim { paper: "79", ..least("list get, 100 hops in, loopback: plain / active", 40.0) },
@@ -72,7 +30,7 @@ const STRUCTURES: ActivePart = ActivePart {
     measure: structures::both_paths,
 };
 
-const TOPK: ActivePart = ActivePart {
+const TOPK: AimedPart = AimedPart {
     name: "topk",
     aims: &[
         least("top-k scan of 100 MB: time of native C at -O2 / Execute", 0.7),
@@ -81,7 +39,7 @@ const TOPK: ActivePart = ActivePart {
     measure: topk::scans,
 };
 
-const EMPTY: ActivePart = ActivePart {
+const EMPTY: AimedPart = AimedPart {
     name: "empty",
     aims: &[
         most("trusted, empty Execute / 8-byte Send ping-pong, spinning", 1.5),
@@ -91,13 +49,13 @@ const EMPTY: ActivePart = ActivePart {
     measure: empty::beside_send,
 };
 
-const TAIL: ActivePart = ActivePart {
+const TAIL: AimedPart = AimedPart {
     name: "tail",
     aims: &[most("99th percentile of 64 B Reads, 8 clients run 1 ms modules / idle", 2.0)],
     measure: tail::of_reads,
 };
 
-const REDIS: ActivePart = ActivePart {
+const REDIS: AimedPart = AimedPart {
     name: "redis",
     aims: &[
         least("gets, trusted, 1 connection, blocking: ours / EVALSHA", 1.0),
@@ -120,14 +78,17 @@ const REDIS: ActivePart = ActivePart {
     measure: redis::beside,
 };
 
-impl ActivePart {
-    /// Measures it; a failure is among what it returns.
-    pub(super) fn run(&self) -> KeptActive {
-        eprintln!("part {} begins", self.name);
-        let began = Instant::now();
-        let found = (self.measure)();
-        let seconds = began.elapsed().as_secs_f64();
-        eprintln!("part {} took {seconds:.0} s", self.name);
-        KeptActive::new(self, found, seconds)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::aimed::names;
+
+    #[test]
+    fn no_two_parts_or_aims_are_called_alike() {
+        let mut names = names(PARTS);
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
     }
 }

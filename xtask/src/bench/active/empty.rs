@@ -3,9 +3,9 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::aims::ActiveFindings;
 use super::load::{ActivePrograms, NodeSetup, Where};
 use super::redis::Protection;
+use crate::bench::aimed::AimedFindings;
 use crate::bench::measure::{Contender, Summary, alternate, pinned};
 use crate::bench::stack::section::{Runs, ratio};
 use crate::command::{self, cargo};
@@ -18,7 +18,7 @@ const MODES: [(&str, Protection); 2] =
     [("trusted", Protection::Trusted), ("encrypted", Protection::Encrypted)];
 
 /// One connection, both sides spinning.
-pub(super) fn beside_send() -> Result<ActiveFindings> {
+pub(super) fn beside_send() -> Result<AimedFindings> {
     let programs = ActivePrograms::build()?;
     let node =
         |(_, protection)| programs.node(Where::Loopback, NodeSetup { protection, spin: "always" });
@@ -41,7 +41,7 @@ pub(super) fn beside_send() -> Result<ActiveFindings> {
     let panel = runs.panel("Empty module, spinning: median", unit, "session", "/p50_us")?;
     let mut figures = vec![ratio(&panel, EXECUTE, SEND, 0)?, ratio(&panel, EXECUTE, SEND, 1)?];
     figures.push(Summary::of(&alone()?));
-    Ok(ActiveFindings { figures, panels: vec![panel], ..ActiveFindings::default() })
+    Ok(AimedFindings { figures, panels: vec![panel], ..AimedFindings::default() })
 }
 
 /// Microseconds of an empty execution in the executor alone, without a connection.

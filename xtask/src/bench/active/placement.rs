@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::aims::ActiveFindings;
 use super::load::{ActiveNode, ActivePrograms, NodeSetup, Where};
 use super::redis::Protection;
+use crate::bench::aimed::AimedFindings;
 use crate::bench::measure::{Contender, Server, Summary, alternate};
 use crate::bench::report::Panel;
 use crate::bench::stack::section::Runs;
@@ -31,7 +31,7 @@ const BURN: [&str; 4] = ["scan", "8", "1000", "60000"];
 const BEGUN: Duration = Duration::from_millis(800);
 
 /// All points on loopback, with adaptive spinning on both sides.
-pub(super) fn choices() -> Result<ActiveFindings> {
+pub(super) fn choices() -> Result<AimedFindings> {
     let programs = ActivePrograms::build()?;
     let setup = NodeSetup { protection: Protection::Encrypted, spin: "adaptive" };
     let node = programs.node(Where::Loopback, setup)?;
@@ -47,7 +47,7 @@ pub(super) fn choices() -> Result<ActiveFindings> {
     let unit = "µs of a call, mean, less is better";
     let panel = runs.panel("Where read-only entries run", unit, "entry", "/mean_us")?;
     let figures = vec![worst(&panel)];
-    Ok(ActiveFindings { figures, panels: vec![panel], ..ActiveFindings::default() })
+    Ok(AimedFindings { figures, panels: vec![panel], ..AimedFindings::default() })
 }
 
 fn measure(node: &ActiveNode<'_>, place: &str, point: &str) -> Result<Value> {

@@ -10,8 +10,8 @@ use std::{env, fs};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::aims::ActiveFindings;
 use super::load::{ActiveNode, ActivePrograms, NodeSetup, Where};
+use crate::bench::aimed::AimedFindings;
 use crate::bench::measure::{Contender, alternate, json, pinned};
 use crate::bench::stack::section::{Runs, ratio};
 use crate::command;
@@ -162,8 +162,8 @@ const REDIS: &str = "Redis EVALSHA";
 const ROUNDS: usize = 5;
 
 /// Gets and puts in every setting, trusted and encrypted.
-pub(super) fn beside() -> Result<ActiveFindings> {
-    let mut found = ActiveFindings::default();
+pub(super) fn beside() -> Result<AimedFindings> {
+    let mut found = AimedFindings::default();
     let programs = ActivePrograms::build()?;
     let redis = Redis::start()?;
     if redis.is_none() {
@@ -179,7 +179,7 @@ fn one_mode(
     programs: &ActivePrograms,
     redis: Option<&Redis>,
     protection: Protection,
-    found: &mut ActiveFindings,
+    found: &mut AimedFindings,
 ) -> Result<()> {
     let names: Vec<String> = points().into_iter().map(CallPoint::name).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::aims::ActiveFindings;
 use super::load::{ActiveNode, ActivePrograms, NodeSetup, Where};
 use super::redis::Protection;
+use crate::bench::aimed::AimedFindings;
 use crate::bench::measure::{Contender, Summary, alternate, number};
 use crate::bench::report::{Panel, Series, Table};
 use crate::bench::stack::section::{Runs, ratio, table};
@@ -48,7 +48,7 @@ struct PathRuns {
 }
 
 /// On both paths.
-pub(super) fn both_paths() -> Result<ActiveFindings> {
+pub(super) fn both_paths() -> Result<AimedFindings> {
     let programs = ActivePrograms::build()?;
     let setup = NodeSetup { protection: Protection::Encrypted, spin: "always" };
     let node = programs.node(Where::Loopback, setup)?;
@@ -81,7 +81,7 @@ pub(super) fn both_paths() -> Result<ActiveFindings> {
     ];
     let tables = vec![round_trips(&loopback, &delayed)?, papers(&loopback, &delayed)];
     let panels = vec![loopback.times, delayed.times];
-    Ok(ActiveFindings { figures, notes: vec![note], tables, panels })
+    Ok(AimedFindings { figures, notes: vec![note], tables, panels })
 }
 
 fn runs(node: &ActiveNode<'_>, wait: &str, ms: &str, path: &str) -> Result<PathRuns> {

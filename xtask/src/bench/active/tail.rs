@@ -11,9 +11,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::aims::ActiveFindings;
 use super::load::{ActiveNode, ActivePrograms, NodeSetup, Where};
 use super::redis::Protection;
+use crate::bench::aimed::AimedFindings;
 use crate::bench::measure::{Contender, alternate};
 use crate::bench::stack::section::{Runs, ratio};
 use crate::command;
@@ -28,7 +28,7 @@ const BURN: [&str; 4] = ["scan", "8", "1000", "2500"];
 const BEGUN: Duration = Duration::from_millis(1000);
 
 /// Reads beside executions, in an encrypted session.
-pub(super) fn of_reads() -> Result<ActiveFindings> {
+pub(super) fn of_reads() -> Result<AimedFindings> {
     let programs = ActivePrograms::build()?;
     let setup = NodeSetup { protection: Protection::Encrypted, spin: "adaptive" };
     let node = programs.node(Where::Loopback, setup)?;
@@ -43,7 +43,7 @@ pub(super) fn of_reads() -> Result<ActiveFindings> {
     let tails =
         runs.panel("Reads beside long modules: 99th percentile", unit, "Read", "/p99_us")?;
     let figures = vec![ratio(&tails, BUSY, IDLE, 0)?];
-    Ok(ActiveFindings { figures, panels: vec![medians, tails], ..ActiveFindings::default() })
+    Ok(AimedFindings { figures, panels: vec![medians, tails], ..AimedFindings::default() })
 }
 
 /// Reads while others execute. Says how many of their modules ran in a second.

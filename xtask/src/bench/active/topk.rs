@@ -8,9 +8,9 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::aims::ActiveFindings;
 use super::load::{ActivePrograms, NodeSetup, Where};
 use super::redis::Protection;
+use crate::bench::aimed::AimedFindings;
 use crate::bench::measure::{Contender, alternate, json as printed, pinned};
 use crate::bench::report::{Panel, Series};
 use crate::bench::stack::section::{Runs, ratio};
@@ -25,7 +25,7 @@ const NATIVE: [(&str, &str); 2] = [("gcc", "native C, gcc -O2"), ("clang", "nati
 const READ: &str = "reading it all";
 
 /// On loopback beside native code, and over a link beside Reads.
-pub(super) fn scans() -> Result<ActiveFindings> {
+pub(super) fn scans() -> Result<AimedFindings> {
     let programs = ActivePrograms::build()?;
     let native = beside_native(&programs)?;
     let link = over_link(&programs)?;
@@ -34,7 +34,7 @@ pub(super) fn scans() -> Result<ActiveFindings> {
         times.min_by(|one, other| one.median.total_cmp(&other.median))
     };
     let figures = vec![fastest(0), ratio(&link, READ, OURS, 0)?];
-    Ok(ActiveFindings { figures, panels: vec![native, link], ..ActiveFindings::default() })
+    Ok(AimedFindings { figures, panels: vec![native, link], ..AimedFindings::default() })
 }
 
 fn beside_native(programs: &ActivePrograms) -> Result<Panel> {
