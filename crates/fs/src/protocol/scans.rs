@@ -122,7 +122,11 @@ pub fn parse_scan_args(bytes: &[u8]) -> Option<(ScanArgs, Vec<FsInode>)> {
     let count = usize::try_from(args.count).ok().filter(|count| *count <= SCAN_FILES_MAX)?;
     let files: Option<Vec<FsInode>> = (0..count).map(|_| FsInode::take(&mut rest)).collect();
     let cursor = args.cursor;
-    let is_sound = cursor.line <= cursor.read && cursor.read <= super::SIZE_MAX;
+    // A file has no more lines than bytes: numbers that are added to must not be larger.
+    let counts = [cursor.number, cursor.selected, cursor.first_null];
+    let is_sound = cursor.line <= cursor.read
+        && cursor.read <= super::SIZE_MAX
+        && counts.into_iter().all(|count| count <= super::SIZE_MAX + 1);
     files.filter(|_| rest.is_empty() && is_sound).map(|files| (args, files))
 }
 
@@ -189,6 +193,13 @@ mod tests {
         assert_eq!(parse_scan_args(&bytes).map(|(_, files)| files.len()), Some(1));
         assert_eq!(parse_scan_args(&bytes[..bytes.len() - 1]), None);
         let turned = ScanCursor { line: 9, read: 3, ..ScanCursor::default() };
-        assert_eq!(parse_scan_args(&scan_args(&ScanArgs { cursor: turned, ..args }, &[])), None);
+        let none = ScanArgs { count: 0, ..args };
+        let refused =
+            |cursor| parse_scan_args(&scan_args(&ScanArgs { cursor, ..none }, &[])).is_none();
+        assert!(!refused(ScanCursor { number: 7, ..ScanCursor::default() }));
+        assert!(refused(turned));
+        assert!(refused(ScanCursor { number: u64::MAX, ..ScanCursor::default() }));
+        assert!(refused(ScanCursor { selected: u64::MAX, ..ScanCursor::default() }));
+        assert!(refused(ScanCursor { first_null: u64::MAX, ..ScanCursor::default() }));
     }
 }

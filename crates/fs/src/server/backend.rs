@@ -24,6 +24,7 @@ use outboard_active::{ModuleHash, Outcome};
 use outboard_cluster::hub::PeerId;
 use outboard_cluster::service::ServiceError;
 use outboard_cluster::waker::Waker;
+use outboard_offcode::engine::KillSwitch;
 use outboard_offcode::executor::{Moment, Request, TimeLimit};
 use outboard_offcode::journal::Earlier;
 use outboard_offcode::{ActiveRegion, ModuleStore, Wasmtime};
@@ -92,6 +93,8 @@ pub struct FsBackend {
     pub(super) io: IoThreads,
     /// `None`: this machine gave no memory for it.
     pub(super) scans: Option<ScanThreads>,
+    /// Scans that run or wait, of which clients.
+    pub(super) scanning: HashMap<u64, (PeerId, Arc<KillSwitch>)>,
     pub(super) pool: BlockPool,
     pub(super) opens: OpenInodes,
     pub(super) locks: LockService,
@@ -153,6 +156,7 @@ impl FsBackend {
             accounts: ServerAccounts::new(users, waker.clone()),
             io: IoThreads::new(Arc::clone(store.data()), waker),
             scans,
+            scanning: HashMap::new(),
             pool: BlockPool::new(store.data().block_count()),
             store,
             opens: OpenInodes::default(),

@@ -6,10 +6,8 @@ use super::plan::ChangePlan;
 use crate::protocol::{FsBlocksRun, FsChangeArgs, FsExtent, FsInode};
 use outboard_cluster::hub::PeerId;
 use outboard_offcode::Outcome;
-use outboard_offcode::engine::KillSwitch;
 use outboard_offcode::executor::Request;
 use outboard_secure::NodeId;
-use std::sync::Arc;
 
 /// A request.
 #[derive(Debug)]
@@ -46,7 +44,7 @@ pub(super) enum FsWork {
     /// Changes are made one after the other.
     Batch(Box<BatchWork>),
     /// Files are looked through; this ends it.
-    Scan(Arc<KillSwitch>),
+    Scan,
     /// Its outcome waits until a commit is durable.
     Durable(Outcome),
     /// Its outcome waits until others keep no longer what it has changed.

@@ -26,11 +26,9 @@ impl FsBackend {
         let Some((args, files)) = parse_scan_args(&request.args) else {
             return self.fail(token, libc::EINVAL, "these are no files to look through");
         };
-        let its = |call: &&FsCall| matches!(call.work, FsWork::Scan(_));
-        let all = self.calls.values().filter(its).count();
-        let own = self.calls.values().filter(its).filter(|call| call.peer == caller.peer).count();
-        let Some(scans) = self.scans.as_ref().filter(|_| all < SCANS_MAX && own < OF_ONE_MAX)
-        else {
+        let own = self.scanning.values().filter(|(peer, _)| *peer == caller.peer).count();
+        let is_full = self.scanning.len() >= SCANS_MAX || own >= OF_ONE_MAX;
+        let Some(scans) = self.scans.as_ref().filter(|_| !is_full) else {
             let why = "too many files are looked through already".to_owned();
             return self.answer(token, Outcome::Busy(why));
         };
@@ -42,7 +40,8 @@ impl FsBackend {
             let why = "this machine has no thread for it".to_owned();
             return self.answer(token, Outcome::Busy(why));
         }
-        let (peer, work) = (caller.peer, FsWork::Scan(switch));
+        let (peer, work) = (caller.peer, FsWork::Scan);
+        self.scanning.insert(token, (peer, switch));
         self.calls.insert(token, FsCall { peer, kind: EntryKind::Scan, request: None, work });
     }
 
@@ -50,16 +49,15 @@ impl FsBackend {
         while let Some(over) = self.scans.as_ref().and_then(super::scan::ScanThreads::next) {
             let ScanOver { token, outcome, bytes } = over;
             self.counters.scanned_bytes += bytes;
+            self.scanning.remove(&token);
             self.answer(token, outcome);
         }
     }
 
     /// A client is gone: nobody wants what is looked for for it.
     pub(super) fn scans_gone(&mut self, peer: PeerId) {
-        for call in self.calls.values().filter(|call| call.peer == peer) {
-            if let FsWork::Scan(kill) = &call.work {
-                kill.kill();
-            }
+        for (_, kill) in self.scanning.values().filter(|(its, _)| *its == peer) {
+            kill.kill();
         }
     }
 }
