@@ -24,7 +24,7 @@
 #define OB_MODULE_NAMES \
     "names#6015bf832993993c137e6992b97392a085e1400e1bd3126df7a57be918b8bffe"
 #define OB_MODULE_FS \
-    "fs#46becb2ef9c81a25f06fd932f4aa64f085db2be728cd3a0c38f798109c107d07"
+    "fs#408266e3c8d0dde1d952d27f5f478f687f23e1486610dbefee4f81cac822a5e7"
 #define OB_MODULE_FIND \
     "find#f50f250a59cd7f21863ba6346f7ccd4c82dff3a4e2c846db60ecac39de377df9"
 

@@ -27,10 +27,11 @@
  *
  * LAYOUT: at FS_ROOT, a multiple of 64:
  *   + 0 magic FS_MAGIC, + 8 flags (16 bits) and, above them, the offset / 16 of the table of tenants,
- *   0 for none: u64 how many there is room for, u64 how many there are, struct fs_tenant[]; + 16 offsets of the state of blocks, + 24 of inodes, + 32 of the
- *   table of names; + 40 number of the root directory; + 48 an inode that is being given back, 0
- *   for none, the next one is its `parent`; + 56 offset of the names' header of a directory that is
- *   nobody's (its number is 0): inodes that have holders only, by names of 8 bytes, their numbers.
+ *   0 for none: u64 how many there is room for, u64 how many there are, struct fs_tenant[]; + 16
+ *   offsets of the state of blocks, + 24 of inodes, + 32 of the table of names; + 40 number of the
+ *   root directory; + 48 an inode that is being given back, 0 for none, the next one is its
+ *   `parent`; + 56 offset of the names' header of a directory that is nobody's (its number is 0):
+ *   inodes that have holders only, by names of 8 bytes, their numbers.
  *   `body` of a directory's inode is the offset of its names' header, that of a symbolic link the
  *   offset of its target. `xattrs` is 0, or the offset of: u64 bytes that follow, then for each
  *   attribute u32 bytes of its name, u32 of its value, the name, the value, zeroes up to a multiple
@@ -168,8 +169,9 @@ struct fs_link_args {
     struct fs_who who;
     struct fs_inode dir, inode;
 };
-/* rename: both names follow. Result struct fs_answer: what was replaced or exchanged, all zero if
- * there was nothing; its mode is 0 if it is gone. */
+/* rename: both names follow. Result struct fs_answer[2]: what was replaced or exchanged, all zero if
+ * there was nothing (its mode is 0 if it is gone); and what has the second name now, all zero if
+ * both were names of one inode: then both stay. */
 struct fs_rename_args {
     struct fs_who who;
     struct fs_inode from, to;

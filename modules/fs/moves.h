@@ -130,7 +130,7 @@ OB_ENTRY(rename)
     open_sides(&tree, who, args, &from, &to);
     memset(&nothing, 0, sizeof nothing);
     if (to.is_there && from.node.inode.number == to.node.inode.number)
-        return answer(&nothing);
+        return answer_both(&nothing, &nothing);
     check_move(&tree, who, &from, &to);
     if (args->flags & FS_EXCHANGE)
         exchange(&tree, who, &from, &to);
@@ -143,5 +143,5 @@ OB_ENTRY(rename)
     put(&tree, from.dir);
     if (to.dir != from.dir)
         put(&tree, to.dir);
-    return answer(to.is_there ? &to.node : &nothing);
+    return answer_both(to.is_there ? &to.node : &nothing, &from.node);
 }

@@ -40,6 +40,10 @@ fn main() -> ExitCode {
             trial("four_mounts_are_one_tree", four_mounts_are_one_tree),
             trial("mounts_race_for_names", mounts_race_for_names),
             trial("attributes_are_those_of_now", attributes_are_those_of_now),
+            trial(
+                "another_name_s_attributes_are_those_of_now",
+                another_name_s_attributes_are_those_of_now,
+            ),
             trial("a_mount_that_is_stopped_is_waited_for", a_mount_that_is_stopped_is_waited_for),
             trial("leases_outlive_the_service", leases_outlive_the_service),
             trial("nobody_waits_for_a_mount_that_ended", nobody_waits_for_a_mount_that_ended),
@@ -292,6 +296,22 @@ fn attributes_are_those_of_now() {
         let size = file.metadata().expect("open").len();
         assert_eq!(size, text.len() as u64, "round {round}");
         assert_eq!(std::io::read_to_string(file).expect("text"), text);
+    }
+}
+
+/// An inode's attributes change with any of its names.
+fn another_name_s_attributes_are_those_of_now() {
+    let node = ServedNode::start();
+    let [one, two]: [MountProcess; 2] = mounts(&node);
+    fs::create_dir(one.path("d")).expect("made");
+    File::create(one.path("a")).expect("made");
+    fs::hard_link(one.path("a"), one.path("d/b")).expect("linked");
+    for round in 0..20 {
+        let before = fs::metadata(two.path("d/b")).expect("there").ctime_nsec();
+        let (from, to) = if round % 2 == 0 { ("a", "c") } else { ("c", "a") };
+        fs::rename(one.path(from), one.path(to)).expect("renamed");
+        let shown = fs::metadata(two.path("d/b")).expect("there").ctime_nsec();
+        assert_ne!(shown, before, "round {round}");
     }
 }
 

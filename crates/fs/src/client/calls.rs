@@ -79,6 +79,15 @@ impl NewTimes {
     }
 }
 
+/// What a renaming came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RenamedInode {
+    /// What the second name stood for; all zero for nothing.
+    pub replaced: FsAnswer,
+    /// What it stands for now; all zero if both were names of one inode, and stay.
+    pub moved: FsAnswer,
+}
+
 /// A name of a directory, with what it stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedName {
@@ -173,7 +182,7 @@ impl FsClient {
         self.change_name(caller, "link", &[&args.bytes(), name].concat())
     }
 
-    /// Has an inode another name; what that stood for before, all zero for nothing.
+    /// Has an inode another name; see [`RenamedInode`].
     ///
     /// # Errors
     /// [`FsError`].
@@ -183,10 +192,12 @@ impl FsClient {
         (from, from_name): (FsInode, &[u8]),
         (to, to_name): (FsInode, &[u8]),
         flags: u32,
-    ) -> Result<FsAnswer, FsError> {
+    ) -> Result<RenamedInode, FsError> {
         let from_len = u32::try_from(from_name.len()).map_err(|_| FsError::of(libc::E2BIG))?;
         let args = FsRenameArgs { who: caller.who, from, to, flags, from_len };
-        self.ask_answer(caller, "rename", &[&args.bytes(), from_name, to_name].concat())
+        let args = [&args.bytes(), from_name, to_name].concat();
+        let [replaced, moved] = whole(&self.ask(caller, "rename", &args)?, "rename")?;
+        Ok(RenamedInode { replaced, moved })
     }
 
     /// Sets attributes.

@@ -22,7 +22,7 @@ mod transfer;
 mod walk;
 
 pub use batch::{ManyChange, ManyResult};
-pub use calls::{ChangedName, ListedName, NewInode, NewTime, NewTimes};
+pub use calls::{ChangedName, ListedName, NewInode, NewTime, NewTimes, RenamedInode};
 pub use error::FsError;
 pub use locks::{FsLock, LockHow, LockState};
 pub use scan::PendingScan;

@@ -133,7 +133,7 @@ impl KnownTree {
         }
     }
 
-    /// This mount has changed a directory: what one of its names stands for now.
+    /// Learns what a directory's name stands for since this mount has changed it.
     pub(super) fn changed_name(
         &mut self,
         asked: AskedAt,
@@ -151,6 +151,7 @@ impl KnownTree {
     /// This mount has made a directory: it has no names.
     pub(super) fn made_dir(&mut self, asked: AskedAt, dir: FsInode) {
         if self.is_news(dir, asked) {
+            self.make_room();
             let known = KnownDir { is_whole: true, ..KnownDir::new(asked.until) };
             self.dirs.insert(dir, known);
         }
@@ -167,16 +168,11 @@ impl KnownTree {
         known
     }
 
-    /// Others have changed an inode's attributes.
+    /// An inode's attributes have changed, and how is not known.
     pub(super) fn attributes_changed(&mut self, inode: FsInode) {
         self.clock += 1;
         self.changed.insert(inode, self.clock);
         self.records.remove(&inode);
-    }
-
-    /// This mount changes an inode, and does not know how it is then.
-    pub(super) fn lose_record(&mut self, inode: FsInode) {
-        self.attributes_changed(inode);
     }
 
     fn forget_dir(&mut self, dir: FsInode) -> Vec<FsInode> {
@@ -193,7 +189,8 @@ impl KnownTree {
 
     fn make_room(&mut self) {
         let marks = self.changed.len() + self.changed_here.len();
-        if self.names >= KNOWN_MAX || self.records.len() >= KNOWN_MAX || marks >= KNOWN_MAX {
+        let counts = [self.names, self.dirs.len(), self.records.len(), marks];
+        if counts.into_iter().any(|count| count >= KNOWN_MAX) {
             self.forget_all();
         }
     }
@@ -307,5 +304,10 @@ mod tests {
         assert_eq!(tree.names, KNOWN_MAX);
         tree.learn_name(asked, (DIR, b"one more"), None);
         assert!(tree.names <= 1);
+        for number in 0..2 * KNOWN_MAX as u64 {
+            let asked = tree.ask(Instant::now());
+            tree.made_dir(asked, FsInode { number, generation: 1 });
+            assert!(tree.dirs.len() <= KNOWN_MAX);
+        }
     }
 }

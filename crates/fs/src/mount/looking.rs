@@ -4,7 +4,7 @@ use super::attributes::attributes;
 use super::known::{AskedAt, KnownName};
 use super::lists::ListedAt;
 use super::tree::{MountedTree, ShownInode};
-use crate::client::{ChangedName, FsCaller, FsError};
+use crate::client::{ChangedName, FsCaller, FsError, RenamedInode};
 use crate::protocol::{EXCHANGE, FsAnswer, FsInode, FsRecord, NAME_MAX};
 use fuser::{FileType, INodeNo};
 use std::time::{Duration, Instant};
@@ -185,7 +185,7 @@ impl MountedTree {
         if self.keeps_names {
             let mut known = self.known();
             known.changed_name(asked, (dir, name), None);
-            known.lose_record(changed.made.inode);
+            known.attributes_changed(changed.made.inode);
             known.learn(asked, &changed.dir);
         }
     }
@@ -196,24 +196,19 @@ impl MountedTree {
         asked: AskedAt,
         [from, to]: [(FsInode, &[u8]); 2],
         flags: u32,
-        replaced: FsInode,
+        renamed: &RenamedInode,
     ) {
-        if !self.keeps_names {
+        let RenamedInode { replaced, moved } = renamed;
+        // Of two names of one inode none goes.
+        if !self.keeps_names || moved.inode.number == 0 {
             return;
         }
-        let now = Instant::now();
         let mut known = self.known();
-        let moved = known.name(from.0, from.1, now);
         let is_exchange = flags & EXCHANGE != 0;
-        match moved {
-            // Of two names of one inode none goes.
-            KnownName::Is(inode) if inode != replaced => {
-                known.changed_name(asked, to, Some(inode));
-                known.changed_name(asked, from, is_exchange.then_some(replaced));
-                known.lose_record(inode);
-            }
-            _ => [from.0, to.0].into_iter().for_each(|dir| drop(known.names_changed(dir))),
-        }
-        [from.0, to.0, replaced].into_iter().for_each(|inode| known.lose_record(inode));
+        known.changed_name(asked, to, Some(moved.inode));
+        known.changed_name(asked, from, is_exchange.then_some(replaced.inode));
+        [from.0, to.0, replaced.inode, moved.inode]
+            .into_iter()
+            .for_each(|inode| known.attributes_changed(inode));
     }
 }

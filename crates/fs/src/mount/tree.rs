@@ -133,7 +133,7 @@ impl MountedTree {
         }
     }
 
-    /// What changes that are asked for now come to.
+    /// What takes the records that changes answer with which are asked for now.
     pub(super) fn changes_here(&self, asked: AskedAt) -> impl Fn(FsInode, &FsRecord) {
         move |inode, record| self.changed(asked, inode, record)
     }
@@ -251,15 +251,17 @@ impl MountedTree {
     ) -> Result<(), FsError> {
         let (from, to) = (self.inode(from)?, self.inode(to)?);
         let asked = self.ask();
-        let replaced = self.client.rename(caller, (from, from_name), (to, to_name), flags)?;
+        let renamed = self.client.rename(caller, (from, from_name), (to, to_name), flags)?;
         if flags & EXCHANGE == 0 {
             self.name_is_gone(from, from_name);
         }
         // What it stands for in older listings is another inode.
         self.name_is_gone(to, to_name);
-        self.renamed_here(asked, [(from, from_name), (to, to_name)], flags, replaced.inode);
+        self.renamed_here(asked, [(from, from_name), (to, to_name)], flags, &renamed);
         let mut inodes = self.inodes();
-        [from, to, replaced.inode].into_iter().for_each(|inode| inodes.touch(inode));
+        [from, to, renamed.replaced.inode, renamed.moved.inode]
+            .into_iter()
+            .for_each(|inode| inodes.touch(inode));
         if from != to {
             inodes.moved();
         }

@@ -63,12 +63,13 @@ impl TouchedInodes {
         touched.unwrap_or_default()
     }
 
-    /// Of these, and of an inode that the answer names, the leases.
+    /// Of these, and of the inodes that the answer names, the leases.
     fn leases(&self, outcome: &Outcome) -> Vec<LeaseOn> {
-        let answered = match outcome {
-            Outcome::Done { result, .. } => FsAnswer::split(result).map(|(one, _)| one.inode),
-            _ => None,
+        let mut rest = match outcome {
+            Outcome::Done { result, .. } => &result[..],
+            _ => &[],
         };
+        let answered = std::iter::from_fn(|| FsAnswer::take(&mut rest)).map(|one| one.inode);
         let names =
             self.dirs.iter().flat_map(|dir| [LeaseOn::Names(*dir), LeaseOn::Attributes(*dir)]);
         let inodes = self.inode.into_iter().chain(answered).filter(|inode| inode.number != 0);
