@@ -28,6 +28,7 @@ mod sbcast;
 mod send_libs;
 mod services;
 mod status;
+mod status_line;
 mod top;
 mod tour;
 

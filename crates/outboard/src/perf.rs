@@ -260,7 +260,7 @@ fn run_test(test: Test, args: &TestArgs) -> Outcome {
     if !args.json {
         report_when_interrupted(&done)?;
     }
-    let line = progress::Line::start(test, goal, &done);
+    let line = progress::start(test, goal, &done);
     let report = measure(peer, &plan, goal, &done);
     drop(line);
     let report = report?;

@@ -64,6 +64,9 @@ pub fn export_tree(
     match fs::read_dir(target).map(|mut entries| entries.next().is_some()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Ok(false) => {}
+        Err(error) if error.kind() != io::ErrorKind::NotADirectory => {
+            return Err(local_error(target, error));
+        }
         _ => return Err(CopyError::Exists(target.display().to_string())),
     }
     let whole = std::path::absolute(target).map_err(|error| local_error(target, error))?;

@@ -1,6 +1,7 @@
 //! `outboard fs import` and `export`: whole trees from this machine into a file system, and back.
 
 use super::at::{FsServers, caller};
+use crate::status_line::{StatusLine, say_above};
 use clap::Args;
 use outboard_fs::client::{FsCaller, FsClient};
 use outboard_fs::copy::{CopyError, CopyProgress, ImportTarget, export_tree, import_tree};
@@ -8,16 +9,12 @@ use outboard_fs::tools::{FsPlace, LastLink, ResolvedPath, quoted, resolve};
 use serde_json::json;
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
-
-/// How often progress is shown.
-const SHOWN_EVERY: Duration = Duration::from_millis(200);
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Copy a directory of this machine into a file system, many files with each request.
 ///
@@ -55,14 +52,7 @@ pub(crate) struct ExportArgs {
 }
 
 pub(crate) fn import(args: &ImportArgs) -> Result<ExitCode, Box<dyn Error>> {
-    // Where only the first word is a place in a file system, they are the other way round.
-    let is_place = |word: &OsStr| FsPlace::of(word).is_ok();
-    let is_turned =
-        is_place(&args.source) && !is_place(&args.target) && Path::new(&args.target).is_dir();
-    let (source, target) = match is_turned {
-        true => (&args.target, &args.source),
-        false => (&args.source, &args.target),
-    };
+    let (source, target) = (&args.source, &args.target);
     let (place, shown) = (place_of(target)?, target.to_string_lossy());
     let client = FsServers::default().client(&place.host)?;
     let caller = caller();
@@ -147,21 +137,14 @@ fn watched(
     is_json: bool,
     copy: impl FnOnce(&CopyProgress, &(dyn Fn(&[u8], &str) + Sync)) -> Result<(), CopyError>,
 ) -> Result<ExitCode, Box<dyn Error>> {
-    let (progress, begun, is_over) =
-        (Arc::new(CopyProgress::default()), Instant::now(), Arc::default());
-    let shown: Mutex<()> = Mutex::default();
-    let bar = std::io::stderr().is_terminal().then(|| show(&progress, &is_over));
-    let tell = |path: &[u8], why: &str| {
-        let _one = shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
-        eprintln!("{clear}outboard: {}: {why}", quoted(path));
-    };
+    let (progress, begun) = (Arc::new(CopyProgress::default()), Instant::now());
+    let line = StatusLine::start({
+        let progress = Arc::clone(&progress);
+        move || shown(&progress)
+    });
+    let tell = |path: &[u8], why: &str| say_above(&format!("outboard: {}: {why}", quoted(path)));
     let copied = copy(&progress, &tell);
-    is_over.store(true, Ordering::Relaxed);
-    if let Some(bar) = bar {
-        // It cannot fail.
-        let _ended = bar.join();
-    }
+    drop(line);
     copied?;
     let (names, bytes) = (&progress.names, &progress.bytes);
     let (names, bytes) = (names.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
@@ -189,15 +172,9 @@ fn watched(
     Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn show(progress: &Arc<CopyProgress>, is_over: &Arc<AtomicBool>) -> thread::JoinHandle<()> {
-    let (progress, is_over) = (Arc::clone(progress), Arc::clone(is_over));
-    thread::spawn(move || {
-        while !is_over.load(Ordering::Relaxed) {
-            let names = progress.names.load(Ordering::Relaxed);
-            let mebibytes = progress.bytes.load(Ordering::Relaxed) >> 20;
-            eprint!("\r\x1b[K{names} names, {mebibytes} MiB");
-            thread::sleep(SHOWN_EVERY);
-        }
-        eprint!("\r\x1b[K");
-    })
+/// What the line on a terminal says.
+fn shown(progress: &CopyProgress) -> String {
+    let names = progress.names.load(Ordering::Relaxed);
+    let mebibytes = progress.bytes.load(Ordering::Relaxed) >> 20;
+    format!("{names} names, {mebibytes} MiB")
 }

@@ -1,19 +1,17 @@
 //! `outboard fs snapshot` and `restore`: a copy of a store as of one commit, and a store of it.
 
+use crate::status_line::StatusLine;
 use clap::Args;
 use outboard_fs::snapshot::{
     SnapshotError, SnapshotMade, SnapshotProgress, restore_snapshot, take_snapshot,
 };
 use serde_json::json;
 use std::error::Error;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
-
-/// How often progress is shown.
-const SHOWN_EVERY: Duration = Duration::from_millis(200);
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Copy a store that a server of this machine serves, as of one commit, while changes go on.
 ///
@@ -64,16 +62,13 @@ fn watched(
     is_json: bool,
     copy: impl FnOnce(&SnapshotProgress) -> Result<SnapshotMade, SnapshotError>,
 ) -> Result<(), Box<dyn Error>> {
-    let (progress, is_over) = (SnapshotProgress::default(), AtomicBool::new(false));
-    let begun = Instant::now();
-    let made = thread::scope(|scope| {
-        if io::stderr().is_terminal() {
-            scope.spawn(|| show(&progress, &is_over));
-        }
-        let made = copy(&progress);
-        is_over.store(true, Ordering::Relaxed);
-        made
+    let (progress, begun) = (Arc::new(SnapshotProgress::default()), Instant::now());
+    let line = StatusLine::start({
+        let progress = Arc::clone(&progress);
+        move || shown(&progress)
     });
+    let made = copy(&progress);
+    drop(line);
     let SnapshotMade { commit, bytes, is_shared } = made?;
     let seconds = begun.elapsed().as_secs_f64();
     let mut out = io::stdout();
@@ -87,13 +82,10 @@ fn watched(
     Ok(writeln!(out, "commit {commit}: {bytes} bytes {how} in {seconds:.1} s")?)
 }
 
-fn show(progress: &SnapshotProgress, is_over: &AtomicBool) {
-    while !is_over.load(Ordering::Relaxed) {
-        let mebibytes = |bytes: u64| bytes >> 20;
-        let done = mebibytes(progress.bytes.load(Ordering::Relaxed));
-        let all = mebibytes(progress.all.load(Ordering::Relaxed));
-        eprint!("\r\x1b[K{done} of {all} MiB");
-        thread::sleep(SHOWN_EVERY);
-    }
-    eprint!("\r\x1b[K");
+/// What the line on a terminal says.
+fn shown(progress: &SnapshotProgress) -> String {
+    let mebibytes = |bytes: u64| bytes >> 20;
+    let done = mebibytes(progress.bytes.load(Ordering::Relaxed));
+    let all = mebibytes(progress.all.load(Ordering::Relaxed));
+    format!("{done} of {all} MiB")
 }
