@@ -299,7 +299,7 @@ fn trees_come_back_as_they_went() {
     };
     assert_eq!(times("src"), times("back"));
     shell(&home.0, "test $(du -sm back | cut -f1) -lt 40; cmp src/gaps back/gaps");
-    home.told(&["fs", "import", &at("/empty"), "src/a/b/c"]);
+    home.told(&["fs", "import", "src/a/b/c", &at("/empty")]);
     assert_eq!(shell(&home.0, "rsync -aXn --delete -i src/a/b/c/ mnt/empty/"), "");
     shell(&home.0, "test -z \"$(find mnt . -name '.*port-*')\"");
     drop(mounted);
@@ -588,4 +588,40 @@ fn what_cannot_be_served_or_mounted_is_said() {
     let why = home.complaint(&["fs", "serve", "--store", "store", "--listen", "127.0.0.1:0"]);
     assert!(why.contains("store"), "{why}");
     drop(mounted);
+}
+
+/// A user without rights mounts by fusermount3; neither set-user-id programs nor devices count.
+#[test]
+fn a_user_without_rights_mounts() {
+    if !is_root() {
+        // All tests of this file are without root's rights then.
+        return;
+    }
+    let home = Home::new("fs-user");
+    let served = Served::start(&home, &["--size", "64MiB"]);
+    // It has compiled its modules then.
+    drop(Mounted::of(&home, &served, "first", "rw"));
+    // Where anybody can come, with a program and a key of the user's own.
+    let place = tempfile::Builder::new().prefix("outboard-fs-").tempdir().expect("a directory");
+    let (path, program) = (place.path(), place.path().join("outboard"));
+    shell(&home.0, "test -e .config/outboard/key");
+    fs::copy(env!("CARGO_BIN_EXE_outboard"), &program).expect("copied");
+    let script = "mkdir mnt && cp -r \"$1\" .config && chmod 755 . && chown -R nobody . && \
+                  exec setpriv --reuid nobody --regid nogroup --clear-groups \
+                  sh -ec \"$2\" sh \"$3\"";
+    let as_nobody = "export HOME=$PWD XDG_CACHE_HOME=$PWD; ./outboard fs mount \"$1\" mnt\n\
+        trap './outboard fs umount mnt' EXIT\n\
+        grep \"$PWD/mnt fuse.outboard\" /proc/self/mounts\n\
+        cp /bin/true mnt/suid; chmod u+s mnt/suid; stat -c '%A %U' mnt/suid; mnt/suid";
+    let mut command = Command::new("sh");
+    command.args(["-ec", script, "sh"]).arg(home.0.join(".config"));
+    command.arg(as_nobody).arg(format!("{}:/", served.address)).current_dir(path);
+    let output = command.output().expect("a shell");
+    let (told, error) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{told}{error}");
+    assert!(told.contains("nosuid,nodev"), "{told}");
+    assert!(told.contains("-rwsr-xr-x nobody"), "{told}");
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+    assert!(!mounts.contains(path.to_str().expect("text")), "it is unmounted");
 }
