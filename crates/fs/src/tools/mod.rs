@@ -24,7 +24,7 @@ pub use expression::{FindAction, FindExpression, FindMoment};
 pub use find::{FindTeller, FindTold, find};
 pub use grep::{
     GrepBinary, GrepGoes, GrepMode, GrepPattern, GrepSyntax, GrepTeller, GrepTold, GrepTree,
-    GrepWish, GrepWords, LineMatcher, grep,
+    GrepWish, GrepWords, LineMatcher, TooManyParts, grep,
 };
 pub use place::{FsPlace, PlaceMount};
 pub use remove::remove_tree;

@@ -6,8 +6,8 @@ use crate::Outcome;
 use clap::Args;
 use outboard_fs::tools::{
     self, FindExpression, GrepBinary, GrepGoes, GrepMode, GrepPattern, GrepSyntax, GrepTeller,
-    GrepTold, GrepTree, GrepWish, GrepWords, LastLink, LineMatcher, ToldError, ToolError,
-    errno_words,
+    GrepTold, GrepTree, GrepWish, GrepWords, LastLink, LineMatcher, ToldError, TooManyParts,
+    ToolError, errno_words,
 };
 use serde_json::json;
 use std::error::Error;
@@ -372,15 +372,18 @@ impl Grepping<'_> {
         }
         let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let mut at = 0;
-        while let Some(found) = self.matcher.as_mut().and_then(|one| one.find(line, at)) {
+        while at <= line.len() {
+            let Some(matcher) = &mut self.matcher else { return Ok(()) };
+            let fault = |error: TooManyParts| ToolError::Path {
+                path: path.to_vec(),
+                why: error.to_string(),
+            };
+            let Some(found) = matcher.find(line, at).map_err(fault)? else { return Ok(()) };
             if !found.is_empty() {
                 let piece = [&line[found.clone()], b"\n"].concat();
                 self.put(path, (number, offset + found.start as u64), &piece)?;
             }
             at = found.end.max(found.start + 1);
-            if at > line.len() {
-                break;
-            }
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Matching with back-references, by trying: the longest match at the first place that has one.
 //!
-//! It may take long, as such patterns do; it uses no more stack than a pattern and a line have
-//! parts.
+//! It may take long, as such patterns do. How deep it calls itself is bounded, so that a main
+//! thread's 8 MiB of stack are enough whatever lines there are.
 
 use super::charset::{CharRules, CharSet};
 use super::syntax::{GrepNode, GrepPlace};
@@ -15,8 +15,8 @@ pub(super) struct Backtracking {
     word: CharSet,
 }
 
-/// Parts of a pattern that are under way at once, at most: what needs more does not match.
-const DEPTH_MAX: usize = 5_000;
+/// Calls within calls, at most.
+const DEPTH_MAX: usize = 10_000;
 
 /// What is still to be matched, the next first.
 #[derive(Clone, Copy)]
@@ -33,25 +33,64 @@ struct Trying<'a> {
     groups: [Option<(usize, usize)>; 10],
     longest: Option<usize>,
     depth: usize,
+    /// Something was not tried.
+    is_cut: bool,
 }
+
+/// More of a pattern is under way at once on a line than is tried: whether it matches is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a line is too long for a pattern with back-references: make either shorter")]
+pub struct TooManyParts;
 
 impl Backtracking {
     pub(super) fn new(node: GrepNode, rules: CharRules) -> Self {
         Self { node, rules, word: CharSet::word(rules) }
     }
 
-    pub(super) fn find(&self, line: &[u8], from: usize) -> Option<Range<usize>> {
+    /// Whether a line matches.
+    pub(super) fn is_match(&self, line: &[u8]) -> Result<bool, TooManyParts> {
+        let (mut start, mut is_cut) = (0, false);
+        while start <= line.len() {
+            let tried = self.tried_at(line, start);
+            if tried.longest.is_some() {
+                return Ok(true);
+            }
+            is_cut |= tried.is_cut;
+            start = self.behind(line, start);
+        }
+        if is_cut { Err(TooManyParts) } else { Ok(false) }
+    }
+
+    /// The longest of the first matches from a byte on.
+    pub(super) fn find(
+        &self,
+        line: &[u8],
+        from: usize,
+    ) -> Result<Option<Range<usize>>, TooManyParts> {
         let mut start = from;
         while start <= line.len() {
-            let (groups, longest, depth) = ([None; 10], None, 0);
-            let mut trying = Trying { pattern: self, line, groups, longest, depth };
-            trying.step(&Rest::Then(&self.node, &Rest::End), start);
-            if let Some(end) = trying.longest {
-                return Some(start..end);
+            let tried = self.tried_at(line, start);
+            if tried.is_cut {
+                return Err(TooManyParts);
             }
-            start += self.char_at(line, start).map_or(1, |(_, len)| len);
+            if let Some(end) = tried.longest {
+                return Ok(Some(start..end));
+            }
+            start = self.behind(line, start);
         }
-        None
+        Ok(None)
+    }
+
+    fn tried_at<'a>(&'a self, line: &'a [u8], start: usize) -> Trying<'a> {
+        let (groups, longest, depth, is_cut) = ([None; 10], None, 0, false);
+        let mut trying = Trying { pattern: self, line, groups, longest, depth, is_cut };
+        trying.step(&Rest::Then(&self.node, &Rest::End), start);
+        trying
+    }
+
+    /// Where the next character begins.
+    fn behind(&self, line: &[u8], at: usize) -> usize {
+        at + self.char_at(line, at).map_or(1, |(_, len)| len)
     }
 
     /// The character that begins at a byte, and its length.
@@ -93,7 +132,20 @@ impl Backtracking {
 }
 
 impl Trying<'_> {
+    fn deeper(&mut self, go: impl FnOnce(&mut Self)) {
+        self.depth += 1;
+        match self.depth < DEPTH_MAX {
+            true => go(self),
+            false => self.is_cut = true,
+        }
+        self.depth -= 1;
+    }
+
     fn step(&mut self, rest: &Rest<'_>, at: usize) {
+        self.deeper(|trying| trying.rest(rest, at));
+    }
+
+    fn rest(&mut self, rest: &Rest<'_>, at: usize) {
         match *rest {
             Rest::End => self.longest = self.longest.max(Some(at)),
             Rest::Then(node, rest) => self.node(node, rest, at),
@@ -113,11 +165,7 @@ impl Trying<'_> {
     }
 
     fn node(&mut self, node: &GrepNode, rest: &Rest<'_>, at: usize) {
-        self.depth += 1;
-        if self.depth < DEPTH_MAX {
-            self.part(node, rest, at);
-        }
-        self.depth -= 1;
+        self.deeper(|trying| trying.part(node, rest, at));
     }
 
     fn part(&mut self, node: &GrepNode, rest: &Rest<'_>, at: usize) {
@@ -205,7 +253,8 @@ impl Trying<'_> {
         match others {
             [] => self.node(first, rest, at),
             [others @ .., last] => {
-                self.sequence_rest(first, others, &Rest::Then(last, rest), at);
+                let rest = Rest::Then(last, rest);
+                self.deeper(|trying| trying.sequence_rest(first, others, &rest, at));
             }
         }
     }
@@ -225,5 +274,49 @@ impl Trying<'_> {
         if least == 0 {
             self.step(rest, at);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::GrepSyntax;
+    use super::super::syntax::parse;
+    use super::*;
+
+    /// Runs on a stack like a main thread's.
+    fn on_a_main_thread_s_stack(run: fn()) {
+        let thread = std::thread::Builder::new().stack_size(8 << 20).spawn(run);
+        thread.expect("a thread").join().expect("it is enough");
+    }
+
+    fn pattern(text: &[u8]) -> Backtracking {
+        let rules = CharRules { is_utf8: true, folds: false };
+        let node = parse(text, GrepSyntax::Basic, rules).expect("a pattern");
+        Backtracking::new(node, rules)
+    }
+
+    #[test]
+    fn what_was_not_tried_is_no_answer() {
+        on_a_main_thread_s_stack(|| {
+            let long = b"ab".repeat(20_000);
+            let whole = pattern(br"^\(ab\)*\1$");
+            assert_eq!(whole.is_match(&long[..200]), Ok(true));
+            assert_eq!(whole.is_match(&long), Err(TooManyParts));
+            assert_eq!(whole.find(&long, 0), Err(TooManyParts));
+            let twice = pattern(br"\(ab\)\1");
+            assert_eq!((twice.is_match(&long), twice.find(&long, 0)), (Ok(true), Ok(Some(0..4))));
+        });
+    }
+
+    #[test]
+    fn no_pattern_and_no_line_needs_more_stack() {
+        on_a_main_thread_s_stack(|| {
+            let long = b"ab".repeat(20_000);
+            let wide = [&b"x".repeat(100_000)[..], br"\(a\)\1"].concat();
+            let either = [br"^\(".as_slice(), &b"xy\\|".repeat(3_000), br"ab\)*\1$"].concat();
+            for text in [&wide[..], &either, br"^\(\(\(ab\)\)*\)\1$", br"^\(a\|b\)*\1x"] {
+                let _known_or_not = pattern(text).tried_at(&long, 0).longest;
+            }
+        });
     }
 }

@@ -1,7 +1,7 @@
 //! Patterns matched at the client: where in a line they match, and lines that no automaton decides.
 
 use super::automaton::{HirFor, hir};
-use super::backtrack::Backtracking;
+use super::backtrack::{Backtracking, TooManyParts};
 use super::charset::CharRules;
 use super::syntax::GrepNode;
 use crate::scan::{LineFinder, ScanFault};
@@ -54,22 +54,28 @@ impl LineMatcher {
     }
 
     /// Whether a line matches.
-    pub fn is_match(&mut self, line: &[u8]) -> bool {
+    ///
+    /// # Errors
+    /// [`TooManyParts`].
+    pub fn is_match(&mut self, line: &[u8]) -> Result<bool, TooManyParts> {
         match &mut self.0 {
-            Matching::Library { first, .. } => first.vm.is_match(&mut first.cache, line),
-            Matching::Back(back) => back.find(line, 0).is_some(),
+            Matching::Library { first, .. } => Ok(first.vm.is_match(&mut first.cache, line)),
+            Matching::Back(back) => back.is_match(line),
         }
     }
 
     /// The longest of the first matches from a byte on.
-    pub fn find(&mut self, line: &[u8], from: usize) -> Option<Range<usize>> {
+    ///
+    /// # Errors
+    /// [`TooManyParts`].
+    pub fn find(&mut self, line: &[u8], from: usize) -> Result<Option<Range<usize>>, TooManyParts> {
         match &mut self.0 {
             Matching::Library { first, longest } => {
                 let input = Input::new(line).range(from..);
-                let found = first.vm.find(&mut first.cache, input)?;
+                let Some(found) = first.vm.find(&mut first.cache, input) else { return Ok(None) };
                 let input = Input::new(line).range(found.start()..).anchored(Anchored::Yes);
                 let found = longest.vm.find(&mut longest.cache, input).unwrap_or(found);
-                Some(found.range())
+                Ok(Some(found.range()))
             }
             Matching::Back(back) => back.find(line, from),
         }
@@ -87,7 +93,8 @@ impl LineFinder for LineMatcher {
         while at < lines.len() && found.len() < most {
             let len = lines[at..].iter().position(|byte| *byte == b'\n');
             let end = len.map_or(lines.len(), |len| at + len);
-            if self.is_match(&lines[at..end]) {
+            let is_match = self.is_match(&lines[at..end]);
+            if is_match.map_err(|error| ScanFault::Finder(error.to_string()))? {
                 found.push(at);
             }
             at = end + 1;

@@ -18,6 +18,7 @@ mod syntax;
 mod tests;
 mod wasm;
 
+pub use backtrack::TooManyParts;
 pub use matcher::LineMatcher;
 pub use search::{GrepBinary, GrepGoes, GrepMode, GrepTeller, GrepTold, GrepTree, GrepWish, grep};
 pub use syntax::GrepSyntax;
