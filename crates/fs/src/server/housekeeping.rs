@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// How long inodes that clients had open before the service started wait for these clients.
 const ORPHANS_WAIT: Duration = Duration::from_secs(30);
+/// How long an inode waits that could not be given up because of others' changes.
+const AGAIN_WAIT: Duration = Duration::from_secs(1);
 /// Blocks that are swept at a time.
 const SWEEP: u64 = 1 << 18;
 
@@ -80,6 +82,9 @@ impl FsBackend {
     }
 
     fn own_failed(&mut self, work: OwnWork, outcome: &Outcome) {
+        if let (OwnWork::Release(inode), Outcome::Conflict) = (work, outcome) {
+            return self.release_later(inode);
+        }
         let why = outcome.failure().unwrap_or_default();
         tracing::error!(?work, why, "the file system's own work has failed");
         match work {
@@ -171,6 +176,12 @@ impl FsBackend {
 
     pub(super) fn release(&mut self, inode: FsInode) {
         self.execute_own("release", FsInodeArgs { inode }.bytes(), OwnWork::Release(inode));
+    }
+
+    /// Others change so much that it could not be given up now.
+    fn release_later(&mut self, inode: FsInode) {
+        self.nameless.insert((inode.number, inode.generation));
+        self.orphans_at.get_or_insert_with(|| Instant::now() + AGAIN_WAIT);
     }
 
     /// Has the module keep an inode that loses its last name, while anybody has anything open.

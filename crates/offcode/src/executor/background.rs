@@ -15,6 +15,7 @@ use crate::instance::WarmInstance;
 use crate::low_priority::LowPriority;
 use crate::stop::Stop;
 use crate::store::{ModuleStore, TenantId};
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -96,7 +97,8 @@ pub(super) enum Told<I> {
     Prepared { request: Request, instance: WarmInstance<I>, is_killed: bool },
     /// Why there is none.
     NotPrepared { request: Request, outcome: Outcome },
-    /// What came of a request, since when it was there, and how long it ran, if it was executed.
+    /// What came of a request, since when it was there, and how much processor time its
+    /// code took, if it was executed.
     Ended {
         request: Request,
         outcome: Outcome,
@@ -353,9 +355,10 @@ impl<E: WasmEngine> Shared<E> {
             _ => self.instance(request, Bounding::Time, &budget)?,
         };
         let mut result = Vec::new();
-        let (begun, runs_on) = (Instant::now(), RunsOn::LowPriority(&self.low));
+        let ran = Cell::new(Duration::ZERO);
+        let runs_on = RunsOn::LowPriority(&self.low, &ran);
         let attempted = attempt(&mut instance, request, (&budget, runs_on), &mut result);
-        let ran = Some(begun.elapsed());
+        let ran = Some(ran.get());
         self.keep(key, instance);
         match attempted {
             Attempt::Ended { outcome, conflicts, log, .. } => Ok((outcome, conflicts, log, ran)),

@@ -39,7 +39,7 @@ use warm::{InstanceKey, WarmInstances};
 const INSTANCES_MAX: usize = 256;
 /// Bytes of memory that is kept for the next result, at most.
 const SPARE_RESULT_MAX: usize = 64 << 10;
-/// An execution on a thread that took less time than this would have had fuel enough.
+/// An execution on a thread that took less processor time than this would have had fuel enough.
 const SHORT: Duration = Duration::from_micros(40);
 /// Programs of tenants whose entries are remembered to take long, at most.
 const LONG_MAX: usize = 4096;

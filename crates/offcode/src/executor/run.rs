@@ -12,6 +12,8 @@ use crate::low_priority::LowPriority;
 use crate::region::{CommitError, Conflict, RegionWriter};
 use crate::stop::Stop;
 use outboard_mem::ClosedGate;
+use rustix::time::{ClockId, clock_gettime};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -67,17 +69,30 @@ enum Run {
 pub(super) enum RunsOn<'a> {
     /// In the caller's thread.
     Caller,
-    /// In threads of low priority, while the caller's waits.
-    LowPriority(&'a LowPriority),
+    /// In threads of low priority, while the caller's waits; how long it ran is added.
+    LowPriority(&'a LowPriority, &'a Cell<Duration>),
 }
 
 impl RunsOn<'_> {
     pub(super) fn run<T: Send>(self, work: impl FnOnce() -> T + Send) -> T {
         match self {
             Self::Caller => work(),
-            Self::LowPriority(threads) => threads.run(work),
+            Self::LowPriority(threads, ran) => {
+                let (done, took) = threads.run(|| timed(work));
+                ran.set(ran.get() + took);
+                done
+            }
         }
     }
+}
+
+/// Does work, and says how much of its thread's processor time that took: at low priority much more
+/// time may pass.
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
+    let begun = now();
+    let done = work();
+    (done, now().saturating_sub(begun))
 }
 
 /// Whom an execution keeps out while it runs.

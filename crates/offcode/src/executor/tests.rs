@@ -448,6 +448,6 @@ fn what_took_long_for_one_tenant_is_short_for_others_and_again_when_it_takes_lit
     assert!(!echo(TENANT, 60_000), "it takes more than the fuel");
     assert!(echo(other, 10), "another's");
     assert!(!echo(TENANT, 10), "it is taken to be long");
-    // On a busy machine a short execution may take long, too.
+    // What interrupts a short execution may make it long, too.
     assert!((0..1000).any(|_| echo(TENANT, 10)), "it has taken little time");
 }
