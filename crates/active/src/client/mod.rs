@@ -199,6 +199,21 @@ impl ActiveClient {
         Ok(self.state.window.take_call())
     }
 
+    /// Sends what was begun, if there is a connection; what has come is taken later. Whoever waits
+    /// for nothing need not look for anything.
+    ///
+    /// # Errors
+    /// [`ActiveError`]: this machine's.
+    pub fn send_begun(&mut self) -> Result<(), ActiveError> {
+        self.flush_if_due()
+    }
+
+    /// What its connections are served by.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
     /// Waits for the next call that is over; `None` when the limit is.
     ///
     /// # Errors

@@ -45,6 +45,8 @@ pub(super) fn slice(stopper: Option<&ClientStopper>, deadline: Instant) -> Insta
 pub(super) struct ClientDescriptor {
     both: OwnedFd,
     timer: OwnedFd,
+    /// When the timer says that it is time to look.
+    set: Option<Instant>,
 }
 
 impl ClientDescriptor {
@@ -54,17 +56,24 @@ impl ClientDescriptor {
         let both = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&both, channel, EventData::new_u64(0), EventFlags::IN)?;
         epoll::add(&both, &timer, EventData::new_u64(1), EventFlags::IN)?;
-        Ok(Self { both, timer })
+        Ok(Self { both, timer, set: None })
     }
 
-    /// When it is time to look, besides when something has come; whatever was due before is over.
-    fn set(&self, at: Option<Instant>) -> Result<(), Errno> {
+    /// When it is time to look, besides when something has come. A look that is too early harms
+    /// nobody: the timer, which costs a system call, is set for what comes sooner only.
+    fn set(&mut self, at: Option<Instant>) -> Result<(), Errno> {
+        let now = Instant::now();
+        let is_due_before = |set: Instant| set > now && at.is_none_or(|at| set <= at);
+        if self.set.is_some_and(is_due_before) || at.is_none() && self.set.is_none() {
+            return Ok(());
+        }
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let it_value = at.map_or(zero, |at| {
             // Zero would switch it off.
-            let left = at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
+            let left = at.saturating_duration_since(now).max(Duration::from_nanos(1));
             Timespec::try_from(left).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
         });
+        self.set = at;
         let time = Itimerspec { it_interval: zero, it_value };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &time).map(drop)
     }
@@ -106,6 +115,20 @@ impl ActiveClient {
     /// # Errors
     /// As [`Self::poll`].
     pub fn poll_or_arm(&mut self) -> Result<Option<Executed>, ActiveError> {
+        let executed = self.poll_or_notify()?;
+        if executed.is_none() {
+            self.context.rest();
+        }
+        Ok(executed)
+    }
+
+    /// As [`Self::poll_or_arm`], for a caller that sleeps in
+    /// [`Context::wait_readable`](outboard_verbs::Context::wait_readable), which serves the
+    /// connection meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::poll`].
+    pub fn poll_or_notify(&mut self) -> Result<Option<Executed>, ActiveError> {
         self.descriptor()?;
         loop {
             if let Some(executed) = self.poll()? {
@@ -125,8 +148,7 @@ impl ActiveClient {
             }
         }
         let due = self.due();
-        self.descriptor.as_ref().map_or(Ok(()), |it| it.set(due)).map_err(machine)?;
-        self.context.rest();
+        self.descriptor.as_mut().map_or(Ok(()), |it| it.set(due)).map_err(machine)?;
         Ok(None)
     }
 

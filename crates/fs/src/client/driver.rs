@@ -10,17 +10,19 @@ use crate::protocol::{FsInode, FsNote};
 use outboard_active::{
     ActiveCall, ActiveClient, ActiveError, CallTicket, Executed, ModuleHash, Outcome, RemoteRegion,
 };
-use outboard_verbs::AdaptiveSpin;
+use outboard_verbs::{AdaptiveSpin, Context};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 /// A caller that waits looks this often whether it is to go on.
 const SLICE: Duration = Duration::from_millis(500);
+/// What is over sooner is not asked whether it is to go on.
+const LOOK_AFTER: Duration = Duration::from_millis(50);
 /// How long a caller waits for room at a time.
 const ROOM_SLICE: Duration = Duration::from_millis(5);
 /// Where nobody calls, the connection is looked after this often; where somebody does, that is left
@@ -121,6 +123,7 @@ pub(super) struct DrivenClient {
 pub(super) struct CallDriver {
     driven: Mutex<DrivenClient>,
     readable: OwnedFd,
+    context: Context,
 }
 
 impl fmt::Debug for CallDriver {
@@ -137,6 +140,7 @@ impl CallDriver {
     ) -> Result<Self, FsError> {
         let readable = client.descriptor()?.try_clone_to_owned();
         let readable = readable.map_err(|error| FsError::Machine(error.to_string()))?;
+        let context = client.context().clone();
         let (waiting, spin, returned) = (HashMap::new(), AdaptiveSpin::default(), Vec::new());
         let (is_led, begun, told) = (false, 0, client.connections());
         let (on_notice, on_connection, opened) = (None, None, HashSet::new());
@@ -155,7 +159,7 @@ impl CallDriver {
             told,
             keeps: false,
         };
-        Ok(Self { driven: Mutex::new(driven), readable })
+        Ok(Self { driven: Mutex::new(driven), readable, context })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, DrivenClient> {
@@ -174,15 +178,14 @@ impl CallDriver {
         loop {
             {
                 let mut driven = self.lock();
-                driven.take_all(DrainHow::Poll)?;
                 match driven.submit(entry, args, buffer.as_ref()) {
-                    Err(ActiveError::WindowFull { .. }) => {}
+                    Err(ActiveError::WindowFull { .. }) => driven.take_beside()?,
                     submitted => {
                         let ticket = submitted?;
                         let waiting = WaitingCall { buffer, ..WaitingCall::default() };
                         driven.waiting.insert(ticket, waiting);
                         driven.begun += 1;
-                        driven.take_beside()?;
+                        driven.client.send_begun()?;
                         return Ok(ticket);
                     }
                 }
@@ -201,11 +204,11 @@ impl CallDriver {
         ticket: CallTicket,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<EndedCall, FsError> {
-        let mut leads = false;
+        let (mut leads, mut looked) = (false, Instant::now());
         loop {
             {
                 let mut driven = self.lock();
-                let taken = driven.take_all(DrainHow::Arm);
+                let taken = driven.take_all(DrainHow::Notify);
                 let ended = taken.and_then(|()| driven.ended(ticket));
                 if !matches!(ended, Ok(None)) {
                     driven.leave(leads);
@@ -216,10 +219,14 @@ impl CallDriver {
             }
             match leads {
                 true if self.spin() => {}
-                true => self.sleep(SLICE),
+                true => self.serve(SLICE),
                 false => thread::park_timeout(SLICE),
             }
-            if !goes_on() {
+            if looked.elapsed() > LOOK_AFTER {
+                looked = Instant::now();
+                if goes_on() {
+                    continue;
+                }
                 let mut driven = self.lock();
                 driven.leave(leads);
                 driven.abandon(ticket);
@@ -260,7 +267,7 @@ impl CallDriver {
         }
         // Where it cannot be sent the connection is lost, which the next call says.
         let _sent = driven.client.note(&note.encode());
-        let _taken = driven.take_beside();
+        let _sent = driven.client.send_begun();
     }
 
     /// Nobody asks for a call's outcome any more.
@@ -273,9 +280,12 @@ impl CallDriver {
     pub(super) fn idle(&self, begun: u64) -> u64 {
         let (is_busy, now) = {
             let mut driven = self.lock();
-            // The next call says an error to its caller.
-            let _taken = driven.take_beside();
-            (driven.is_led || driven.begun != begun, driven.begun)
+            let is_busy = driven.is_led || driven.begun != begun;
+            if !is_busy {
+                // The next call says an error to its caller.
+                let _taken = driven.take_beside();
+            }
+            (is_busy, driven.begun)
         };
         match is_busy {
             true => thread::sleep(BUSY_SLICE),
@@ -318,13 +328,20 @@ impl CallDriver {
         }
     }
 
-    /// Sleeps until something has come, for so long at most.
+    /// Sleeps until something has come, for so long at most, while the engine's thread serves the
+    /// connection.
     fn sleep(&self, limit: Duration) {
-        let before = Instant::now();
         let mut fds = [PollFd::new(&self.readable, PollFlags::IN)];
         let limit = Timespec::try_from(limit).ok();
         // A signal's end of it is an early look.
         let _woken = poll(&mut fds, limit.as_ref());
+    }
+
+    /// Serves the connection until something has come, for so long at most: an answer wakes this
+    /// thread alone.
+    fn serve(&self, limit: Duration) {
+        let before = Instant::now();
+        self.context.wait_readable(Some(limit), &[self.readable.as_fd()]);
         let now = Instant::now();
         self.lock().spin.slept(now - before, now);
     }
@@ -335,7 +352,9 @@ impl CallDriver {
 enum DrainHow {
     /// With what is to be sent.
     Poll,
-    /// So that the descriptor says when more comes.
+    /// So that the descriptor says when more comes; this thread serves the connection.
+    Notify,
+    /// As `Notify`; the engine's thread serves the connection.
     Arm,
 }
 
@@ -359,6 +378,7 @@ impl DrivenClient {
         loop {
             let executed = match how {
                 DrainHow::Poll => self.client.poll()?,
+                DrainHow::Notify => self.client.poll_or_notify()?,
                 DrainHow::Arm => self.client.poll_or_arm()?,
             };
             match executed {

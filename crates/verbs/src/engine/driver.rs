@@ -287,8 +287,10 @@ impl Core {
             waiter.sleep(Some(Instant::now() + STAND_DOWN_MAX));
         }
         if !waiter.drives() {
-            // News that the driver brings makes the descriptors readable.
+            // News that the driver brings makes the descriptors readable. It has not stood down in
+            // time: it need not.
             drop(waiter);
+            self.rest();
             return is_readable(fds, deadline);
         }
         loop {
