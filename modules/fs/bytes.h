@@ -209,8 +209,10 @@ static void bytes_changed(struct user who, struct inode *record)
 static void check_change(const struct fs_change_args *args, const struct inode *record)
 {
     uint32_t which = args->which, sizes = FS_GROW | FS_RESIZE;
-    uint64_t room = (ob_args_len() - sizeof *args) / sizeof(struct inode_extent);
-    if ((which & ~(sizes | FS_KEEP_TIMES)) || (which & sizes) == sizes || args->count > room)
+    uint64_t rest = ob_args_len() - sizeof *args;
+    uint64_t set = which & FS_SET ? sizeof(struct fs_attr_args) : 0;
+    uint64_t room = rest < set ? 0 : (rest - set) / sizeof(struct inode_extent);
+    if (rest < set || (which & ~(sizes | FS_KEEP_TIMES | FS_SET)) || (which & sizes) == sizes || args->count > room)
         FAIL(E_INVAL, "flags that are none or exclude each other, or fewer extents than it says");
     if (args->version != 0 && args->version != record->version)
         FAIL(E_AGAIN, "the inode has changed meanwhile");
@@ -234,10 +236,12 @@ OB_ENTRY(change)
     set_size(&tree, &node.record, args);
     charge(node.record.tenant, (int64_t)(node.record.blocks - before), 0);
     bytes_changed(who, &node.record);
-    if (!(args->which & FS_KEEP_TIMES)) {
+    if (!(args->which & FS_KEEP_TIMES) || args->which & FS_SET)
         changed(&node);
+    if (!(args->which & FS_KEEP_TIMES))
         node.record.mtime_ns = node.record.ctime_ns;
-    }
+    if (args->which & FS_SET)
+        set_attributes(who, (const struct fs_attr_args *)extent, &node.record);
     put(&tree, &node);
     return answer(&node);
 }

@@ -454,6 +454,18 @@ static void set_times(struct user who, const struct fs_attr_args *args, struct i
 #define TIMES (FS_ATIME | FS_MTIME | FS_ATIME_NOW | FS_MTIME_NOW)
 #define ATTRIBUTES (FS_MODE | FS_UID | FS_GID | TIMES)
 
+static void set_attributes(struct user who, const struct fs_attr_args *args, struct inode *record)
+{
+    if (args->which & ~ATTRIBUTES)
+        FAIL(E_INVAL, "there is no such attribute");
+    if (args->which & (FS_UID | FS_GID))
+        set_owner(who, args, record);
+    if (args->which & FS_MODE)
+        set_mode(who, args, record);
+    if (args->which & TIMES)
+        set_times(who, args, record);
+}
+
 OB_ENTRY(set)
 {
     const struct fs_attr_args *args = OB_ARGS(struct fs_attr_args);
@@ -461,16 +473,9 @@ OB_ENTRY(set)
     struct user who = user_of(&tree, &args->who);
     struct fs_answer node;
     load(&tree, args->inode, &node);
-    if (args->which & ~ATTRIBUTES)
-        FAIL(E_INVAL, "there is no such attribute");
     if (args->which == 0)
         return answer(&node);
-    if (args->which & (FS_UID | FS_GID))
-        set_owner(who, args, &node.record);
-    if (args->which & FS_MODE)
-        set_mode(who, args, &node.record);
-    if (args->which & TIMES)
-        set_times(who, args, &node.record);
+    set_attributes(who, args, &node.record);
     changed(&node);
     put(&tree, &node);
     return answer(&node);

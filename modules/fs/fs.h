@@ -85,10 +85,11 @@
 #define FS_ATIME_NOW 32u
 #define FS_MTIME_NOW 64u
 /* Of `change`: the size is at least `size` afterwards; it is `size`, and what the file has behind
- * it is gone; times stay as they are. */
+ * it is gone; times stay as they are; attributes are set, too. */
 #define FS_GROW 1u
 #define FS_RESIZE 2u
 #define FS_KEEP_TIMES 4u
+#define FS_SET 8u
 /* Of `access`. */
 #define FS_MAY_EXECUTE 1u
 #define FS_MAY_WRITE 2u
@@ -285,6 +286,8 @@ struct fs_seek_args {
  * inode_extent, which follow, of reserved blocks, instead of what it had there; then its size
  * changes as `which` says. What it had is given back. Unless FS_KEEP_TIMES: its bytes have changed
  * now. For other users than 0 it is no longer set-uid, nor set-gid if its group may execute it.
+ * With FS_SET, then its attributes are set as by `set`: struct fs_attr_args follows the extents,
+ * whose `who` and `inode` do not count.
  * EAGAIN if `version` is neither 0 nor the record's; EFBIG beyond FS_SIZE_MAX; E2BIG, see above.
  * Result struct fs_answer. */
 struct fs_change_args {

@@ -54,6 +54,24 @@ pub struct ChangedName {
 }
 
 impl NewTimes {
+    /// Whether nothing is to be set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// These, and what is set later.
+    #[must_use]
+    pub fn then(self, later: &Self) -> Self {
+        Self {
+            mode: later.mode.or(self.mode),
+            uid: later.uid.or(self.uid),
+            gid: later.gid.or(self.gid),
+            atime: later.atime.or(self.atime),
+            mtime: later.mtime.or(self.mtime),
+        }
+    }
+
     /// As arguments of `set`.
     pub(super) fn args(&self, caller: &FsCaller, inode: FsInode) -> FsAttrArgs {
         let mut args = FsAttrArgs { who: caller.who, inode, ..FsAttrArgs::default() };

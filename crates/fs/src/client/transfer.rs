@@ -3,12 +3,13 @@
 //! Few bytes go inside the messages, many through buffers that the service reaches by itself.
 
 use super::buffers::{BUFFER_LEN, BufferGrant, TransferBuffer};
+use super::calls::NewTimes;
 use super::driver::EndedCall;
 use super::error::{FsError, result_of};
 use super::{CHANGE, FsCaller, FsClient, TRANSFER_MAX, whole};
 use crate::protocol::{
-    APPEND, FsAnswer, FsChangeArgs, FsInode, FsLayout, FsReadArgs, FsSource, GROW, PUNCH, RESIZE,
-    SYNC,
+    APPEND, FsAnswer, FsAttrArgs, FsChangeArgs, FsInode, FsLayout, FsReadArgs, FsSource, GROW,
+    KEEP_TIMES, PUNCH, RESIZE, SYNC, errno_of_failure,
 };
 use outboard_active::{CallTicket, Outcome};
 use outboard_verbs::SharedRegion;
@@ -39,6 +40,8 @@ pub enum ChangeWhat<'a> {
         /// So many bytes.
         len: u64,
     },
+    /// No bytes: for attributes that are set as changes are.
+    Nothing,
 }
 
 /// What was read.
@@ -170,17 +173,43 @@ impl FsClient {
         what: ChangeWhat<'_>,
         is_durable: SyncWhen,
     ) -> Result<PendingChange, FsError> {
+        let which = if is_durable == SyncWhen::AtOnce { SYNC } else { 0 };
+        self.begin_change_with(caller, inode, what, (which, &NewTimes::default()))
+    }
+
+    /// As [`Self::begin_change`], and sets attributes afterwards: both are done, or neither.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn begin_change_and_set(
+        self: &Arc<Self>,
+        caller: &FsCaller,
+        inode: FsInode,
+        what: ChangeWhat<'_>,
+        new: &NewTimes,
+    ) -> Result<PendingChange, FsError> {
+        self.begin_change_with(caller, inode, what, (0, new))
+    }
+
+    fn begin_change_with(
+        self: &Arc<Self>,
+        caller: &FsCaller,
+        inode: FsInode,
+        what: ChangeWhat<'_>,
+        (flags, new): (u32, &NewTimes),
+    ) -> Result<PendingChange, FsError> {
         let (offset, size, which, bytes): (u64, u64, u32, &[u8]) = match what {
             ChangeWhat::Write(offset, bytes) => (offset, bytes.len() as u64, GROW, bytes),
             ChangeWhat::Append(bytes) => (0, bytes.len() as u64, APPEND, bytes),
             ChangeWhat::Resize(size) => (0, size, RESIZE, b""),
             ChangeWhat::Punch { offset, len } => (offset, len, PUNCH, b""),
+            ChangeWhat::Nothing => (0, 0, KEEP_TIMES, b""),
         };
         if bytes.len() > TRANSFER_MAX {
             return Err(FsError::of(libc::EMSGSIZE));
         }
-        let which = which | if is_durable == SyncWhen::AtOnce { SYNC } else { 0 };
-        let args = FsChangeArgs { who: caller.who, inode, offset, size, which, source: 0 };
+        let (which, set) = (which | flags, new.args(caller, inode));
+        let args = FsChangeArgs { who: caller.who, inode, offset, size, which, source: 0, set };
         let call = self.begin_change_again(caller, &args, bytes)?;
         Ok(PendingChange { call, args, bytes: bytes.to_vec() })
     }
@@ -321,6 +350,10 @@ impl PendingRead {
     }
 }
 
+fn is_refusal(code: i32) -> bool {
+    errno_of_failure(code) == libc::EPERM
+}
+
 const NO_READ: FsError = FsError::Answer { entry: "read" };
 
 /// An answer of `read`: never more bytes than were asked for.
@@ -334,11 +367,13 @@ fn bytes_of(result: &[u8], most: u64) -> Result<FileRead, FsError> {
 }
 
 impl PendingChange {
-    /// Waits until it is made.
+    /// Waits until it is made. Where the attributes are refused that are set with it, the bytes are
+    /// written nevertheless.
     ///
     /// # Errors
     /// [`FsError`].
     pub fn end(mut self, caller: &FsCaller) -> Result<FsAnswer, FsError> {
+        let mut refused = false;
         for _ in 0..MEMORY_TRIES {
             let EndedCall { outcome, buffer, .. } = self.call.end(caller)?;
             let client = &self.call.client;
@@ -348,10 +383,16 @@ impl PendingChange {
                 // Nothing was changed.
                 Outcome::Busy(_) | Outcome::Conflict if !is_late => {}
                 Outcome::Failed { code, .. } if code == crate::protocol::MEMORY_GONE => {}
+                Outcome::Failed { code, .. } if self.args.set.which != 0 && is_refusal(code) => {
+                    (refused, self.args.set) = (true, FsAttrArgs::default());
+                }
                 Outcome::Unknown if is_late => return Err(FsError::TimedOut),
                 // The same bytes at the same place.
                 Outcome::Unknown if self.args.which & APPEND == 0 => {}
-                outcome => return whole(&result_of(outcome)?, CHANGE),
+                outcome => {
+                    let answer = whole(&result_of(outcome)?, CHANGE);
+                    return if refused { Err(FsError::of(libc::EPERM)) } else { answer };
+                }
             }
             let begun = self.call.begun;
             self.call = client.begin_change_again(caller, &self.args, &self.bytes)?;

@@ -6,13 +6,13 @@
 use super::ahead::AheadPlan;
 use super::gather::{GatheredWrite, WriteGather};
 use crate::client::{
-    ChangeWhat, FileRead, FsCaller, FsClient, FsError, PendingChange, PendingRead, SyncWhen,
-    TRANSFER_MAX,
+    ChangeWhat, FileRead, FsCaller, FsClient, FsError, NewTimes, PendingChange, PendingRead,
+    SyncWhen, TRANSFER_MAX,
 };
 use crate::protocol::{FsAnswer, FsInode, FsRecord};
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Writes of one inode under way, at most.
@@ -24,6 +24,10 @@ pub(super) const FIRST_READ: u64 = 128 << 10;
 #[derive(Debug)]
 struct PendingWrites {
     gather: WriteGather,
+    /// Attributes that are set after these bytes.
+    later: NewTimes,
+    /// Where what was written since the service was last asked ends.
+    end: u64,
     /// For whom what is gathered is written.
     caller: FsCaller,
     under_way: VecDeque<(Range<u64>, PendingChange)>,
@@ -41,22 +45,60 @@ pub(super) struct OpenInode {
     writes: Mutex<PendingWrites>,
     /// Grows with each change of the bytes: what was read ahead before is of no use.
     changes: AtomicU64,
+    /// The thread that has opened it for writing last.
+    writer: AtomicU32,
+    /// Whether somebody will send what is held.
+    is_awaited: AtomicBool,
+}
+
+/// What this mount has to say of an inode that the service does not know yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SaidLater {
+    /// Attributes.
+    pub(super) new: NewTimes,
+    /// Where its bytes end that are not sent.
+    pub(super) end: u64,
 }
 
 /// What became of writes, for the map of inodes.
 pub(super) type ChangedHere<'a> = &'a dyn Fn(FsInode, &FsRecord);
 
+impl PendingWrites {
+    /// Whether nothing is held.
+    fn is_clean(&self) -> bool {
+        self.gather.is_empty() && self.later.is_empty()
+    }
+}
+
 impl OpenInode {
     pub(super) fn new(client: Arc<FsClient>, inode: FsInode) -> Self {
         let caller = FsCaller::default();
         let (gather, under_way) = (WriteGather::new(TRANSFER_MAX), VecDeque::new());
-        let pending = PendingWrites { gather, caller, under_way, error: None, unsynced: None };
+        let (later, end) = (NewTimes::default(), 0);
+        let pending =
+            PendingWrites { gather, later, end, caller, under_way, error: None, unsynced: None };
         let writes = Mutex::new(pending);
-        Self { inode, client, writes, changes: AtomicU64::new(0) }
+        let (changes, writer) = (AtomicU64::new(0), AtomicU32::new(0));
+        Self { inode, client, writes, changes, writer, is_awaited: AtomicBool::new(false) }
+    }
+
+    /// A thread has opened it for writing.
+    pub(super) fn is_opened_by(&self, thread: u32) {
+        self.writer.store(thread, Ordering::Relaxed);
+    }
+
+    /// Whether that was the last thread that did.
+    pub(super) fn is_written_by(&self, thread: u32) -> bool {
+        thread != 0 && self.writer.load(Ordering::Relaxed) == thread
     }
 
     fn writes(&self) -> MutexGuard<'_, PendingWrites> {
         self.writes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says whether somebody will send what is held; whether somebody would before.
+    pub(super) fn set_awaited(&self, is_awaited: bool) -> bool {
+        self.is_awaited.swap(is_awaited, Ordering::AcqRel)
     }
 
     /// Somebody else has changed the bytes.
@@ -75,13 +117,35 @@ impl OpenInode {
         let mut writes = self.writes();
         self.told(&mut writes)?;
         self.changes.fetch_add(1, Ordering::AcqRel);
-        if writes.caller.who != caller.who {
-            let others = writes.gather.take().into_iter().collect();
-            self.send(&mut writes, others, changed)?;
+        self.make_way(&mut writes, caller, changed);
+        let due = writes.gather.add(offset, bytes);
+        writes.end = writes.end.max(offset.saturating_add(bytes.len() as u64));
+        self.send(&mut writes, due, changed)
+    }
+
+    /// What others have said here goes before, and attributes that bytes would change.
+    fn make_way(&self, writes: &mut PendingWrites, caller: &FsCaller, changed: ChangedHere<'_>) {
+        if writes.caller.who != caller.who || !writes.later.is_empty() {
+            self.settle_all(writes, changed);
         }
         writes.caller = *caller;
-        let due = writes.gather.add(offset, bytes);
-        self.send(&mut writes, due, changed)
+    }
+
+    /// Sets attributes, soon; what is not known to the service then.
+    pub(super) fn set_later(
+        &self,
+        caller: &FsCaller,
+        new: &NewTimes,
+        changed: ChangedHere<'_>,
+    ) -> Result<SaidLater, FsError> {
+        let mut writes = self.writes();
+        self.told(&mut writes)?;
+        if writes.caller.who != caller.who {
+            self.settle_all(&mut writes, changed);
+        }
+        writes.caller = *caller;
+        writes.later = writes.later.then(new);
+        Ok(SaidLater { new: writes.later, end: writes.end })
     }
 
     /// Sends writes; waits for those under way that they touch, and for the oldest where there are
@@ -100,13 +164,69 @@ impl OpenInode {
             while writes.under_way.len() >= UNDER_WAY || writes.under_way.iter().any(is_touched) {
                 self.end_oldest(writes, changed);
             }
-            let what = ChangeWhat::Write(write.offset, &write.bytes);
-            let caller = writes.caller;
-            writes.unsynced.get_or_insert_with(|| self.client.service_run());
-            let begun = self.client.begin_change(&caller, self.inode, what, SyncWhen::Later)?;
-            writes.under_way.push_back((range, begun));
+            self.begin(writes, ChangeWhat::Write(write.offset, &write.bytes), range)?;
         }
         Ok(())
+    }
+
+    /// Begins a change, with the attributes that are to be set.
+    fn begin(
+        &self,
+        writes: &mut PendingWrites,
+        what: ChangeWhat<'_>,
+        range: Range<u64>,
+    ) -> Result<(), FsError> {
+        let (caller, later) = (writes.caller, std::mem::take(&mut writes.later));
+        writes.unsynced.get_or_insert_with(|| self.client.service_run());
+        let begun = self.client.begin_change_and_set(&caller, self.inode, what, &later)?;
+        writes.under_way.push_back((range, begun));
+        Ok(())
+    }
+
+    /// Sends everything that is held.
+    fn send_all(
+        &self,
+        writes: &mut PendingWrites,
+        changed: ChangedHere<'_>,
+    ) -> Result<(), FsError> {
+        if !writes.later.is_empty() {
+            // What is under way might be done after them.
+            self.end_all(writes, changed);
+        }
+        let due: Vec<_> = writes.gather.take().into_iter().collect();
+        match due.is_empty() && !writes.later.is_empty() {
+            true => self.begin(writes, ChangeWhat::Nothing, 0..0),
+            false => self.send(writes, due, changed),
+        }
+    }
+
+    fn end_all(&self, writes: &mut PendingWrites, changed: ChangedHere<'_>) {
+        while !writes.under_way.is_empty() {
+            self.end_oldest(writes, changed);
+        }
+    }
+
+    /// Sends everything and waits for it; what has failed stays to be told.
+    fn settle_all(&self, writes: &mut PendingWrites, changed: ChangedHere<'_>) {
+        if let Err(error) = self.send_all(writes, changed) {
+            writes.error.get_or_insert_with(|| error.errno());
+        }
+        self.end_all(writes, changed);
+        writes.end = 0;
+    }
+
+    /// Sends what is held without waiting for anything; whether all is sent.
+    pub(super) fn send_soon(&self, changed: ChangedHere<'_>) -> bool {
+        let Ok(mut writes) = self.writes.try_lock() else { return false };
+        if !writes.later.is_empty() && !writes.under_way.is_empty()
+            || writes.under_way.len() >= UNDER_WAY
+        {
+            return writes.is_clean();
+        }
+        if let Err(error) = self.send_all(&mut writes, changed) {
+            writes.error.get_or_insert_with(|| error.errno());
+        }
+        true
     }
 
     fn end_oldest(&self, writes: &mut PendingWrites, changed: ChangedHere<'_>) {
@@ -115,6 +235,10 @@ impl OpenInode {
             Ok(answer) => changed(self.inode, &answer.record),
             Err(error) => {
                 writes.error.get_or_insert_with(|| error.errno());
+                // What there is of it now is shown.
+                if let Ok(answer) = self.client.get(&writes.caller, self.inode) {
+                    changed(self.inode, &answer.record);
+                }
             }
         }
     }
@@ -128,17 +252,11 @@ impl OpenInode {
     /// anything.
     pub(super) fn settle(&self, caller: &FsCaller, changed: ChangedHere<'_>) -> bool {
         let mut writes = self.writes();
-        if writes.gather.is_empty() && writes.under_way.is_empty() {
+        if writes.is_clean() && writes.under_way.is_empty() {
             return false;
         }
         writes.caller.thread = caller.thread;
-        let due = writes.gather.take().into_iter().collect();
-        if let Err(error) = self.send(&mut writes, due, changed) {
-            writes.error.get_or_insert_with(|| error.errno());
-        }
-        while !writes.under_way.is_empty() {
-            self.end_oldest(&mut writes, changed);
-        }
+        self.settle_all(&mut writes, changed);
         true
     }
 

@@ -30,6 +30,12 @@ impl MountedTree {
         Ok(shown)
     }
 
+    /// An inode of which the service does not know yet what the kernel is told.
+    pub(super) fn as_held(&self, node: u64, answer: &FsAnswer) -> Result<ShownInode, FsError> {
+        let shown = self.as_shown(node, answer)?;
+        Ok(ShownInode { keep: Duration::ZERO, ..shown })
+    }
+
     fn as_shown(&self, node: u64, answer: &FsAnswer) -> Result<ShownInode, FsError> {
         let attr = attributes(node, &answer.record).filter(|_| answer.inode.number != 0);
         let attr = attr.ok_or(FsError::Answer { entry: "attributes" })?;

@@ -11,9 +11,9 @@
 //! are given up within a second.
 //!
 //! Modules in reading order: `options`, `inodes` (the kernel's numbers), `known` (names and
-//! attributes), `attributes`, `gather` and `ahead` (small writes and sequential reads), `files`
-//! (open files), `tree` (what requests do), `looking` (what they look up), `lists` and `shown`
-//! (directories), `locks` and `locking` (locks of files), `replies` and `serve` (the kernel's
+//! attributes), `attributes`, `gather` and `ahead` (small writes and sequential reads), `later`
+//! (attributes that go with them), `files` (open files), `tree` (what requests do), `looking` (what they look up), `xattrs`, `lists` and
+//! `shown` (directories), `locks` and `locking` (locks of files), `replies` and `serve` (the kernel's
 //! requests), `notices`, `attach` (mounting).
 
 mod ahead;
@@ -23,6 +23,7 @@ mod files;
 mod gather;
 mod inodes;
 mod known;
+mod later;
 mod lists;
 mod locking;
 mod locks;
@@ -33,6 +34,7 @@ mod replies;
 mod serve;
 mod shown;
 mod tree;
+mod xattrs;
 
 pub use attach::{FsMountError, unmount_at};
 pub use options::{FsCacheMode, FsMountOptions, FsOptionError};
@@ -75,6 +77,7 @@ impl FsMount {
         let handlers = || FsHandlers(Arc::clone(&tree));
         let Attached { session, unmounter } = attach(directory, source, options, handlers)?;
         tree.handle_notices(session.notifier()).map_err(FsMountError::Session)?;
+        tree.send_what_is_held().map_err(FsMountError::Session)?;
         tree.look_after_locks(session.notifier()).map_err(FsMountError::Session)?;
         Ok(Self { session, unmounter, tree })
     }

@@ -486,8 +486,7 @@ impl Filesystem for FsHandlers {
         let caller = caller_of(request);
         let pair = (name.as_bytes(), value);
         let flags = u32::try_from(flags).unwrap_or_default();
-        let set = |inode| self.client().set_xattr(&caller, inode, pair, flags);
-        reply_empty(reply, self.0.inode(node.0).and_then(set));
+        reply_empty(reply, self.0.set_xattr(&caller, node.0, pair, flags));
     }
 
     fn getxattr(
@@ -503,20 +502,17 @@ impl Filesystem for FsHandlers {
         if name.as_bytes().starts_with(b"system.") {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        let value = |inode| self.client().xattr(&caller, inode, name.as_bytes());
-        reply_xattr(reply, size, self.0.inode(node.0).and_then(value));
+        reply_xattr(reply, size, self.0.xattr(&caller, node.0, name.as_bytes()));
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
         let caller = caller_of(request);
-        let names = |inode| self.client().xattr_names(&caller, inode);
-        reply_xattr(reply, size, self.0.inode(node.0).and_then(names));
+        reply_xattr(reply, size, self.0.xattr_names(&caller, node.0));
     }
 
     fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let caller = caller_of(request);
-        let remove = |inode| self.client().remove_xattr(&caller, inode, name.as_bytes());
-        reply_empty(reply, self.0.inode(node.0).and_then(remove));
+        reply_empty(reply, self.0.remove_xattr(&caller, node.0, name.as_bytes()));
     }
 
     fn fallocate(

@@ -4,6 +4,7 @@
 use super::files::{FIRST_READ, OpenFile, OpenInode};
 use super::inodes::InodeMap;
 use super::known::{AskedAt, KnownTree};
+use super::later::HeldInodes;
 use super::lists::OpenDirectory;
 use super::locking::MountLocks;
 use super::notices::{TellGranted, TellOpen, handle_notices};
@@ -61,6 +62,8 @@ pub(super) struct MountedTree {
     known: Arc<Mutex<KnownTree>>,
     table: Mutex<OpenTable>,
     pub(super) locks: MountLocks,
+    /// What is sent later.
+    pub(super) held: Arc<HeldInodes>,
 }
 
 /// Who has sent a request.
@@ -77,7 +80,8 @@ impl MountedTree {
         if keeps_names {
             client.note(&FsNote::Keeps);
         }
-        Self { client, options, keeps_names, inodes, known, table, locks }
+        let held = Arc::default();
+        Self { client, options, keeps_names, inodes, known, table, locks, held }
     }
 
     /// Has notices of the service invalidate what the kernel keeps.
@@ -157,6 +161,11 @@ impl MountedTree {
         size: Option<u64>,
         new: &NewTimes,
     ) -> Result<ShownInode, FsError> {
+        if size.is_none()
+            && let Some(shown) = self.set_later(caller, node, new)?
+        {
+            return Ok(shown);
+        }
         let inode = self.inode(node)?;
         let mut answer = None;
         if let Some(size) = size {
@@ -302,7 +311,7 @@ impl MountedTree {
             return Err(FsError::of(libc::EEXIST));
         }
         let shown = self.tell(&answer)?;
-        let opened = self.opened(shown.attr.ino.0, &answer, flags, None);
+        let opened = self.opened((caller, shown.attr.ino.0), &answer, flags, None);
         Ok((shown, opened))
     }
 
@@ -320,16 +329,16 @@ impl MountedTree {
             && !self.inodes().has_kept(node);
         if !is_cold {
             let answer = self.get(caller, inode)?;
-            return Ok(self.opened(node, &answer, flags, None));
+            return Ok(self.opened((caller, node), &answer, flags, None));
         }
         let len = usize::try_from(FIRST_READ).unwrap_or(usize::MAX);
         let read = self.client.read(caller, inode, 0, len)?;
-        Ok(self.opened(node, &read.answer, flags, Some(read.bytes)))
+        Ok(self.opened((caller, node), &read.answer, flags, Some(read.bytes)))
     }
 
     fn opened(
         &self,
-        node: u64,
+        (caller, node): (&FsCaller, u64),
         answer: &FsAnswer,
         flags: i32,
         first: Option<Vec<u8>>,
@@ -349,6 +358,9 @@ impl MountedTree {
         used.users += 1;
         let is_first = used.users == 1;
         let open = Arc::clone(&used.open);
+        if writes {
+            open.is_opened_by(caller.thread);
+        }
         let file = OpenFile::new(open, flags, keeps_bytes, answer.record.size);
         first.into_iter().for_each(|bytes| file.has_first(bytes));
         table.next += 1;
@@ -411,7 +423,10 @@ impl MountedTree {
             return appended.map(drop);
         }
         match file.keeps_bytes && is_durable == SyncWhen::Later {
-            true => file.open.write_later(caller, offset, bytes, &changed),
+            true => {
+                self.is_held(&file.open);
+                file.open.write_later(caller, offset, bytes, &changed)
+            }
             false => {
                 let what = ChangeWhat::Write(offset, bytes);
                 file.open.change(caller, what, is_durable, &changed).map(drop)

@@ -13,7 +13,7 @@
 //! that this client has been told of is durable.
 
 use super::layout::{FsLayout, layouts};
-use super::structures::{FsInode, FsWho};
+use super::structures::{FsAttrArgs, FsInode, FsWho};
 use outboard_cluster::hub::Exposed;
 
 /// The bytes are behind the arguments.
@@ -46,6 +46,9 @@ layouts! {
         which: u32,
         /// Where the bytes are: [`FROM_HERE`], [`FROM_MEMORY`].
         source: u32,
+        /// Attributes that are set with it, afterwards, as far as its `which` says; its `who` and
+        /// `inode` do not count.
+        set: FsAttrArgs,
     }
 }
 

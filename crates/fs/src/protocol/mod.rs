@@ -124,6 +124,8 @@ pub const GROW: u32 = 1;
 pub const RESIZE: u32 = 2;
 /// Times stay as they are.
 pub const KEEP_TIMES: u32 = 4;
+/// Of [`FsMapArgs::which`]: attributes are set, too; [`FsAttrArgs`] follow the extents.
+pub const SET: u32 = 8;
 
 /// Failures of the modules below.
 const ALLOC_FULL: i32 = 17;

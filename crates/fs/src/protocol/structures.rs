@@ -399,7 +399,8 @@ layouts! {
         cut_len: u64,
         /// The size, as `which` says.
         size: u64,
-        /// [`GROW`](super::GROW), [`RESIZE`](super::RESIZE), [`KEEP_TIMES`](super::KEEP_TIMES).
+        /// [`GROW`](super::GROW), [`RESIZE`](super::RESIZE), [`KEEP_TIMES`](super::KEEP_TIMES),
+        /// [`SET`](super::SET).
         which: u32,
         /// Extents.
         count: u32,

@@ -158,6 +158,7 @@ fn the_constants_are_those_of_the_headers() {
         ("fs", "FS_GROW", GROW.into()),
         ("fs", "FS_RESIZE", RESIZE.into()),
         ("fs", "FS_KEEP_TIMES", KEEP_TIMES.into()),
+        ("fs", "FS_SET", SET.into()),
         ("fs", "FS_MAY_EXECUTE", MAY_EXECUTE.into()),
         ("fs", "FS_MAY_WRITE", MAY_WRITE.into()),
         ("fs", "FS_MAY_READ", MAY_READ.into()),

@@ -10,7 +10,7 @@ use super::plan::{ChangeNeeds, ChangePlan, Known, needs, plan};
 use super::reads::Found;
 use crate::protocol::{
     APPEND, BLOCK_LEN, FsChangeArgs, FsExtent, FsInodeArgs, FsLayout, FsMapArgs, FsReadArgs,
-    FsSource, FsWho, GROW, KEEP_TIMES, MEMORY_GONE, PUNCH, RESIZE, SIZE_MAX, SYNC,
+    FsSource, FsWho, GROW, KEEP_TIMES, MEMORY_GONE, PUNCH, RESIZE, SET, SIZE_MAX, SYNC,
     failure_of_errno,
 };
 use outboard_active::Outcome;
@@ -237,8 +237,10 @@ impl FsBackend {
         match &outcome {
             Outcome::Done { .. } => {
                 let (inode, written) = (work.change.inode, len_of(&work.change) as u64);
+                // As for others that set attributes.
+                let waits = work.change.set.which != 0;
                 self.counters.written_bytes += written;
-                self.recall_bytes((peer, token), inode);
+                self.recall_bytes((peer, token), inode, waits);
             }
             // Whether the file has them now is not known: nobody gets them before the next start.
             Outcome::Machine(_) | Outcome::Unknown => {}
@@ -284,6 +286,7 @@ fn len_of(change: &FsChangeArgs) -> usize {
 fn module_args(change: &FsChangeArgs, plan: &ChangePlan, extents: &[FsExtent]) -> Vec<u8> {
     let size_is_set = if change.which & RESIZE != 0 { RESIZE } else { 0 };
     let grows = if change.which & (GROW | APPEND) != 0 { GROW } else { 0 };
+    let sets = if change.set.which != 0 { SET } else { 0 };
     let args = FsMapArgs {
         who: change.who,
         inode: change.inode,
@@ -291,10 +294,13 @@ fn module_args(change: &FsChangeArgs, plan: &ChangePlan, extents: &[FsExtent]) -
         cut: plan.cut.start,
         cut_len: plan.cut.end - plan.cut.start,
         size: plan.size,
-        which: size_is_set | grows | (change.which & KEEP_TIMES),
+        which: size_is_set | grows | (change.which & KEEP_TIMES) | sets,
         count: u32::try_from(extents.len()).unwrap_or(u32::MAX),
     };
     let mut bytes = args.bytes();
     extents.iter().for_each(|extent| extent.put(&mut bytes));
+    if sets != 0 {
+        change.set.put(&mut bytes);
+    }
     bytes
 }

@@ -162,11 +162,16 @@ impl FsBackend {
         }
     }
 
-    /// A file's bytes were changed. Nobody waits for this: whoever opens the file asks.
-    pub(super) fn recall_bytes(&mut self, (peer, token): (PeerId, u64), inode: FsInode) {
+    /// A file's bytes were changed. Nobody waits for that alone: whoever opens the file asks.
+    pub(super) fn recall_bytes(
+        &mut self,
+        (peer, token): (PeerId, u64),
+        inode: FsInode,
+        waits: bool,
+    ) {
         let seq = self.region.seq();
         let on = LeaseOn::Attributes(inode);
-        let recalled = self.leases.changed((peer, token), on, seq, false);
+        let recalled = self.leases.changed((peer, token), on, seq, waits);
         recalled.into_iter().for_each(|one| self.tell_recalled(one, StalePart::Data));
         self.grant_record(peer, inode, seq);
     }

@@ -9,6 +9,7 @@ pub(super) const BLOCK_LEN: u64 = 4096;
 const GROW: u32 = 1;
 pub(super) const RESIZE: u32 = 2;
 const KEEP_TIMES: u32 = 4;
+const SET: u32 = 8;
 const SEEK_DATA: u64 = 3;
 const SEEK_HOLE: u64 = 4;
 
@@ -28,15 +29,21 @@ pub(super) struct Change {
     pub(super) size: u64,
     pub(super) which: u32,
     pub(super) extents: Vec<Extent>,
+    /// With [`SET`]: which, mode, uid and gid, times.
+    pub(super) set: Option<[u64; 4]>,
 }
 
 impl Tree<'_> {
     pub(super) fn change(&mut self, inode: Id, change: &Change) -> Result<Found, i32> {
-        let Change { version, cut, size, which, extents } = change;
+        let Change { version, cut, size, which, extents, set } = change;
         let count = u32::try_from(extents.len()).expect("few");
         let head = [inode.0, inode.1, *version, cut.0, cut.1, *size, pair(*which, count)];
         let extents = extents.iter().flat_map(|(file, block, len)| [*file, *block, *len]);
-        let words: Vec<u64> = head.into_iter().chain(extents).collect();
+        let mut words: Vec<u64> = head.into_iter().chain(extents).collect();
+        if let Some(set) = set {
+            // Neither its user nor its inode counts.
+            words.extend([u64::MAX; 10].into_iter().chain(*set));
+        }
         self.call("change", &words, &[]).map(|answer| Found::new(&answer))
     }
 
@@ -488,6 +495,41 @@ fn a_file_is_changed_by_who_may_write_it_and_loses_its_set_uid_bit() {
     tree.who = (0, 0);
     let link = tree.make(ROOT, LINK, b"link", b"target").expect("made").id;
     assert_eq!(tree.change(link, &change(0, 3)), Err(E_INVAL));
+}
+
+#[test]
+fn attributes_are_set_with_the_bytes_or_neither_is_changed() {
+    let mut sides = Sides::new(REGION);
+    let (mut tree, file, next) = begin(&mut sides, 20);
+    tree.set(file, 3, (0o644, 7, 0)).expect("set");
+    tree.who = (7, 70);
+    tree.sides.set_time(BEGIN_NS + 5);
+    // Rights, and the last change.
+    let (mode, mtime) = (pair(1 | 16, 0o600), BEGIN_NS - 9);
+    let extents = vec![(0, next, 1)];
+    let change =
+        Change { which: SET, extents, set: Some([mode, 0, 0, mtime]), ..Change::default() };
+    let before = tree.read(file, 0, 1).expect("read").0;
+    let found = tree.change(file, &change).expect("its owner");
+    assert_eq!((found.mode & 0o7777, found.blocks), (0o600, 20));
+    assert_eq!((found.mtime_ns, found.ctime_ns), (BEGIN_NS - 9, BEGIN_NS + 5));
+    assert_eq!(found.version, before.version + 1);
+    // Without bytes: nothing but the attributes.
+    let which = SET | KEEP_TIMES;
+    let alone = Change { which, set: Some([pair(1, 0o640), 0, 0, 0]), ..Change::default() };
+    let found = tree.change(file, &alone).expect("its owner");
+    assert_eq!((found.mode & 0o7777, found.mtime_ns), (0o640, BEGIN_NS - 9));
+    let before = tree.read(file, 0, 20 * BLOCK_LEN).expect("read");
+    assert_eq!(before.1[0], (0, next, 1));
+    // Given to somebody else: only user 0 does that, and the bytes stay, too.
+    let extents = vec![(1, next + 1, 1)];
+    let given = Change { extents, set: Some([pair(2, 0), pair(8, 0), 0, 0]), ..change.clone() };
+    assert_eq!(tree.change(file, &given), Err(E_PERM));
+    assert_eq!(tree.read(file, 0, 20 * BLOCK_LEN).expect("read"), before);
+    let unknown = Change { set: Some([pair(128, 0), 0, 0, 0]), ..given };
+    assert_eq!(tree.change(file, &unknown), Err(E_INVAL));
+    // Fewer bytes than the attributes have.
+    assert_eq!(tree.change(file, &Change { set: None, ..alone }), Err(E_INVAL));
 }
 
 #[test]
