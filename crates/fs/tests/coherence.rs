@@ -18,7 +18,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long a client may keep what it was told.
 const LEASE: Duration = Duration::from_secs(5);
@@ -44,6 +44,8 @@ fn main() -> ExitCode {
                 "another_name_s_attributes_are_those_of_now",
                 another_name_s_attributes_are_those_of_now,
             ),
+            trial("what_is_set_later_is_shown_at_once", what_is_set_later_is_shown_at_once),
+            trial("what_stays_open_is_seen_soon", what_stays_open_is_seen_soon),
             trial("a_mount_that_is_stopped_is_waited_for", a_mount_that_is_stopped_is_waited_for),
             trial("leases_outlive_the_service", leases_outlive_the_service),
             trial("nobody_waits_for_a_mount_that_ended", nobody_waits_for_a_mount_that_ended),
@@ -312,6 +314,59 @@ fn another_name_s_attributes_are_those_of_now() {
         fs::rename(one.path(from), one.path(to)).expect("renamed");
         let shown = fs::metadata(two.path("d/b")).expect("there").ctime_nsec();
         assert_ne!(shown, before, "round {round}");
+    }
+}
+
+/// What a program sets of a file that it writes, it sees, and others when the file is closed.
+fn what_is_set_later_is_shown_at_once() {
+    let node = ServedNode::start();
+    let [one, two]: [MountProcess; 2] = mounts(&node);
+    let long_ago = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let is_new = |time: std::io::Result<SystemTime>| time.expect("a time") > long_ago + LEASE;
+    for round in 0..20_u32 {
+        let name = format!("f{round}");
+        let mut file = File::create(one.path(&name)).expect("made");
+        file.write_all(b"some bytes").expect("written");
+        let mode = 0o600 + round % 8;
+        file.set_permissions(PermissionsExt::from_mode(mode)).expect("set");
+        file.set_modified(long_ago).expect("set");
+        if round % 2 == 0 {
+            let shown = fs::metadata(one.path(&name)).expect("there");
+            assert_eq!((shown.mode() & 0o777, shown.len()), (mode, 10));
+            assert_eq!(shown.modified().expect("a time"), long_ago);
+        }
+        if round % 4 < 2 {
+            file.write_all(b", and more").expect("written");
+            assert!(is_new(file.metadata().expect("open").modified()), "round {round}");
+            file.set_modified(long_ago).expect("set");
+        }
+        drop(file);
+        let shown = fs::metadata(two.path(&name)).expect("there");
+        let len = if round % 4 < 2 { 20 } else { 10 };
+        assert_eq!((shown.mode() & 0o777, shown.len()), (mode, len), "round {round}");
+        assert_eq!(shown.modified().expect("a time"), long_ago);
+        fs::write(one.path(&name), "anew").expect("written");
+        let opened = File::open(two.path(&name)).expect("opened");
+        assert!(is_new(opened.metadata().expect("open").modified()));
+    }
+}
+
+fn what_stays_open_is_seen_soon() {
+    let node = ServedNode::start();
+    let [one, two]: [MountProcess; 2] = mounts(&node);
+    let mut file = File::create(one.path("log")).expect("made");
+    file.write_all(b"a line").expect("written");
+    file.set_permissions(PermissionsExt::from_mode(0o640)).expect("set");
+    let begun = Instant::now();
+    let shown = || fs::metadata(two.path("log")).map(|it| (it.len(), it.mode() & 0o777));
+    while shown().expect("there") != (6, 0o640) {
+        assert!(begun.elapsed() < LEASE * 4, "{:?}", shown());
+        thread::sleep(LEASE / 100);
+    }
+    file.write_all(b", another").expect("written");
+    while shown().expect("there").0 != 15 {
+        assert!(begun.elapsed() < LEASE * 4, "{:?}", shown());
+        thread::sleep(LEASE / 100);
     }
 }
 

@@ -1,10 +1,10 @@
 //! What this mount knows of names and attributes, so that it need not ask: as long as a lease runs,
 //! the service tells what changes.
 //!
-//! Names are not the kernel's to keep. To take one from it needs the lock of its directory, which
-//! another request may hold that waits for the service: here nobody waits. A value without I/O; an
-//! answer that was asked for before something changed is not learnt.
+//! The kernel has names for moments only ([`LentNames`]). A value without I/O; an answer that was
+//! asked for before something changed is not learnt.
 
+use super::lent::LentNames;
 use crate::protocol::{FsAnswer, FsInode, FsRecord, LEASE};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -51,6 +51,7 @@ pub(super) struct KnownTree {
     dirs: HashMap<FsInode, KnownDir>,
     records: HashMap<FsInode, (FsRecord, Instant)>,
     names: usize,
+    lent: LentNames,
 }
 
 impl KnownDir {
@@ -74,6 +75,23 @@ impl KnownTree {
     pub(super) fn name(&self, dir: FsInode, name: &[u8], now: Instant) -> KnownName {
         let known = self.dirs.get(&dir).filter(|known| now < known.until);
         known.map_or(KnownName::Unknown, |known| known.of(name))
+    }
+
+    /// The kernel is told what a name stands for: how long it may keep that.
+    pub(super) fn lend(
+        &mut self,
+        (dir, name): (FsInode, &[u8]),
+        inode: FsInode,
+        now: Instant,
+    ) -> Duration {
+        let known = self.dirs.get(&dir).filter(|known| known.of(name) == KnownName::Is(inode));
+        let left = known.map(|known| known.until.saturating_duration_since(now));
+        left.map_or(Duration::ZERO, |left| self.lent.lend(dir, left, now))
+    }
+
+    /// Others change a directory's names: when the kernel has none of them any more.
+    pub(super) fn recall(&mut self, dir: FsInode, now: Instant) -> Instant {
+        self.lent.recall(dir, now)
     }
 
     /// An inode's attributes, and for how long they are good.
@@ -184,7 +202,8 @@ impl KnownTree {
     /// Nothing is known any more, and nothing that was asked for before is learnt.
     pub(super) fn forget_all(&mut self) {
         self.clock += 1;
-        *self = Self { clock: self.clock, floor: self.clock, ..Self::default() };
+        let lent = std::mem::take(&mut self.lent);
+        *self = Self { clock: self.clock, floor: self.clock, lent, ..Self::default() };
     }
 
     fn make_room(&mut self) {

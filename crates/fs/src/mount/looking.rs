@@ -42,7 +42,8 @@ impl MountedTree {
         let known = self.known().record(answer.inode, Instant::now());
         let is_it = |known: &FsAnswer| known.record.version == answer.record.version;
         let keep = known.filter(|(known, _)| is_it(known)).map_or(Duration::ZERO, |(_, left)| left);
-        Ok(ShownInode { attr, generation: answer.inode.generation, keep })
+        let generation = answer.inode.generation;
+        Ok(ShownInode { attr, generation, keep, keep_name: Duration::ZERO })
     }
 
     /// An inode's attributes, asked for.
@@ -77,7 +78,7 @@ impl MountedTree {
                 self.settle(caller, inode);
                 let known = self.known().record(inode, Instant::now());
                 if let Some((answer, _)) = known {
-                    return self.found(parent, &answer);
+                    return self.found((parent, name), &answer);
                 }
             }
         }
@@ -92,12 +93,18 @@ impl MountedTree {
             answer.iter().for_each(|answer| known.learn(asked, answer));
         }
         let answer = self.up_to_date(caller, answer.ok_or_else(|| FsError::of(error))?)?;
-        self.found(parent, &answer)
+        self.found((parent, name), &answer)
     }
 
     /// What was found or made in a directory, as the kernel is told of it.
-    pub(super) fn found(&self, parent: u64, answer: &FsAnswer) -> Result<ShownInode, FsError> {
-        let shown = self.tell(answer)?;
+    pub(super) fn found(
+        &self,
+        (parent, name): (u64, &[u8]),
+        answer: &FsAnswer,
+    ) -> Result<ShownInode, FsError> {
+        let dir = self.inode(parent)?;
+        let mut shown = self.tell(answer)?;
+        shown.keep_name = self.known().lend((dir, name), answer.inode, Instant::now());
         if shown.attr.kind == FileType::Directory {
             self.inodes().found_in(shown.attr.ino.0, parent);
         }
@@ -124,7 +131,7 @@ impl MountedTree {
             answer if is_old => self.get(caller, answer.inode).unwrap_or(answer),
             answer => answer,
         };
-        self.found(parent, &answer)
+        self.found((parent, &listed.name.name), &answer)
     }
 
     /// An answer that knows of what was written here.

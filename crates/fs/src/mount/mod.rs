@@ -12,9 +12,10 @@
 //!
 //! Modules in reading order: `options`, `inodes` (the kernel's numbers), `known` (names and
 //! attributes), `attributes`, `gather` and `ahead` (small writes and sequential reads), `later`
-//! (attributes that go with them), `files` (open files), `tree` (what requests do), `looking` (what they look up), `xattrs`, `lists` and
-//! `shown` (directories), `locks` and `locking` (locks of files), `replies` and `serve` (the kernel's
-//! requests), `notices`, `attach` (mounting).
+//! (attributes that go with them), `files` (open files), `tree` (what requests do), `looking` (what
+//! they look up), `xattrs`, `lists` and `shown` (directories), `locks` and `locking` (locks of
+//! files), `replies` and `serve` (the kernel's requests), `notices`, `lent` (names that the kernel
+//! has), `attach` (mounting).
 
 mod ahead;
 mod attach;
@@ -24,6 +25,7 @@ mod gather;
 mod inodes;
 mod known;
 mod later;
+mod lent;
 mod lists;
 mod locking;
 mod locks;

@@ -6,9 +6,14 @@ use super::known::KnownTree;
 use crate::client::FsClient;
 use crate::protocol::{FsInode, FsNote, FsNotice, StalePart};
 use fuser::{INodeNo, Notifier};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::collections::BTreeSet;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
+use std::time::{Duration, Instant};
+
+/// The thread looks this often whether the client is still there.
+const IDLE: Duration = Duration::from_secs(5);
 
 /// What is told of an inode whose bytes others have changed.
 pub(super) type TellOpen = Box<dyn Fn(FsInode) + Send>;
@@ -24,6 +29,8 @@ struct Invalidation {
     what: StalePart,
     /// Inodes that had names there.
     named: Vec<FsInode>,
+    /// When the kernel has none of these names any more.
+    forgotten: Instant,
 }
 
 /// Has the client's notices handled until the client is gone.
@@ -39,10 +46,10 @@ pub(super) fn handle_notices(
         FsNotice::Granted { wait } => granted(*wait),
         FsNotice::Invalidate { number, inode, what } => {
             let (number, inode, what) = (*number, *inode, *what);
-            let named = forget(&known, inode, what);
+            let (named, forgotten) = forget(&known, inode, what);
             let sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
             // Where nobody receives, nothing is mounted any more.
-            let _sent = sender.send(Invalidation { number, inode, what, named });
+            let _sent = sender.send(Invalidation { number, inode, what, named, forgotten });
         }
     }));
     let client = Arc::downgrade(client);
@@ -57,7 +64,19 @@ fn serve(
     tell: &TellOpen,
     notices: &Receiver<Invalidation>,
 ) {
-    for Invalidation { number, inode, what, named } in notices {
+    let mut answers = DueAnswers::default();
+    loop {
+        let Some(client) = client.upgrade() else { return };
+        for number in answers.take(Instant::now()) {
+            client.note(&FsNote::InvalidatedAck { number });
+        }
+        drop(client);
+        let next = match notices.recv_timeout(answers.wait(Instant::now())) {
+            Ok(next) => next,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let Invalidation { number, inode, what, named, forgotten } = next;
         let nodes = {
             let mut inodes = inodes.lock().unwrap_or_else(PoisonError::into_inner);
             if what == StalePart::Data {
@@ -77,26 +96,47 @@ fn serve(
             invalidate(kernel, node, what);
         }
         nodes.1.into_iter().for_each(|node| invalidate(kernel, node, StalePart::Attr));
-        let Some(client) = client.upgrade() else { return };
-        client.note(&FsNote::InvalidatedAck { number });
+        answers.0.insert((forgotten, number));
+    }
+}
+
+/// What the service is told that is forgotten, by when it is.
+#[derive(Debug, Default)]
+struct DueAnswers(BTreeSet<(Instant, u64)>);
+
+impl DueAnswers {
+    /// Those that are due.
+    fn take(&mut self, now: Instant) -> Vec<u64> {
+        let mut due = Vec::new();
+        while let Some((_, number)) = self.0.first().filter(|(at, _)| *at <= now) {
+            due.push(*number);
+            self.0.pop_first();
+        }
+        due
+    }
+
+    /// How long until the next one is.
+    fn wait(&self, now: Instant) -> Duration {
+        self.0.first().map_or(IDLE, |(at, _)| at.saturating_duration_since(now))
     }
 }
 
 /// What is told is known no longer, before anybody asks again; inodes that had names there.
-fn forget(known: &Mutex<KnownTree>, inode: FsInode, what: StalePart) -> Vec<FsInode> {
+fn forget(known: &Mutex<KnownTree>, inode: FsInode, what: StalePart) -> (Vec<FsInode>, Instant) {
     let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = Instant::now();
     match what {
-        StalePart::Names => known.names_changed(inode),
+        StalePart::Names => (known.names_changed(inode), known.recall(inode, now)),
         StalePart::Attr | StalePart::Data => {
             known.attributes_changed(inode);
-            Vec::new()
+            (Vec::new(), now)
         }
     }
 }
 
 fn invalidate(kernel: &Notifier, node: u64, what: StalePart) {
     let done = match what {
-        // Attributes only: a negative offset leaves the bytes alone. It keeps no names.
+        // Attributes only: a negative offset leaves the bytes alone. Names it has for a moment.
         StalePart::Attr | StalePart::Names => kernel.inval_inode(INodeNo(node), -1, 0),
         StalePart::Data => kernel.inval_inode(INodeNo(node), 0, 0),
     };

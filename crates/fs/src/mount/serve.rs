@@ -22,8 +22,6 @@ use std::time::{Duration, SystemTime};
 
 /// Bytes of one write, at most.
 const WRITE_MAX: u32 = 1 << 20;
-/// The kernel keeps no names: see `known`.
-const NAMES_KEPT: Duration = Duration::ZERO;
 /// Requests of the kernel's own read-ahead under way.
 const BACKGROUND_MAX: u16 = 64;
 /// What every mount can do with a kernel that can.
@@ -65,8 +63,8 @@ impl FsHandlers {
 
     fn reply_entry(&self, reply: ReplyEntry, shown: Result<ShownInode, FsError>) {
         match shown {
-            Ok(ShownInode { attr, generation, keep }) => {
-                reply.entry_with_ttls(&keep, &NAMES_KEPT, &attr, Generation(generation));
+            Ok(ShownInode { attr, generation, keep, keep_name }) => {
+                reply.entry_with_ttls(&keep, &keep_name, &attr, Generation(generation));
             }
             Err(error) => reply.error(errno(&error)),
         }
@@ -235,9 +233,10 @@ impl Filesystem for FsHandlers {
     ) {
         let place = (parent.0, name.as_bytes());
         match self.0.create(&caller_of(request), place, mode, flags) {
-            Ok((ShownInode { attr, generation, .. }, opened)) => {
+            Ok((ShownInode { attr, generation, keep, keep_name }, opened)) => {
                 let (handle, flags) = (FileHandle(opened.handle), open_flags(&opened));
-                reply.created(&NAMES_KEPT, &attr, Generation(generation), handle, flags);
+                let both = keep.min(keep_name);
+                reply.created(&both, &attr, Generation(generation), handle, flags);
             }
             Err(error) => reply.error(errno(&error)),
         }
@@ -420,10 +419,13 @@ impl Filesystem for FsHandlers {
                 }
                 ShownName::Listed(listed) => listed,
             };
-            let ShownInode { attr, generation, .. } = self.0.listed(caller, node.0, &listed)?;
+            let shown = self.0.listed(caller, node.0, &listed)?;
+            let ShownInode { attr, generation, keep, keep_name } = shown;
             let name = OsStr::from_bytes(&listed.name.name);
             let generation = Generation(generation);
-            let is_full = reply.add(attr.ino, listed.next, name, &NAMES_KEPT, &attr, generation);
+            // One time for both.
+            let both = keep.min(keep_name);
+            let is_full = reply.add(attr.ino, listed.next, name, &both, &attr, generation);
             if is_full {
                 self.0.inodes().forget(attr.ino.0, 1);
             }

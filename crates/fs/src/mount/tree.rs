@@ -41,6 +41,8 @@ pub(super) struct ShownInode {
     pub(super) generation: u64,
     /// How long the kernel may keep the attributes.
     pub(super) keep: Duration,
+    /// And the name under which it was found.
+    pub(super) keep_name: Duration,
 }
 
 /// An opened file, and whether the kernel's bytes of it are good.
@@ -213,7 +215,7 @@ impl MountedTree {
         let asked = self.ask();
         let made = self.client.make(caller, dir, name, new)?;
         self.named_here(asked, (dir, name), &made);
-        self.found(parent, &made.made)
+        self.found((parent, name), &made.made)
     }
 
     pub(super) fn remove(
@@ -248,7 +250,7 @@ impl MountedTree {
         let linked = self.client.link(caller, inode, dir, name)?;
         self.named_here(asked, (dir, name), &linked);
         self.changed(asked, inode, &linked.made.record);
-        self.tell(&linked.made)
+        self.found((parent, name), &linked.made)
     }
 
     pub(super) fn rename(
@@ -310,7 +312,7 @@ impl MountedTree {
         if answer.record.mode & libc::S_IFMT != libc::S_IFREG {
             return Err(FsError::of(libc::EEXIST));
         }
-        let shown = self.tell(&answer)?;
+        let shown = self.found((parent, name), &answer)?;
         let opened = self.opened((caller, shown.attr.ino.0), &answer, flags, None);
         Ok((shown, opened))
     }

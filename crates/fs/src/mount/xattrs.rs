@@ -1,5 +1,5 @@
-//! Extended attributes: asked for, unless it is known that an inode has none. The kernel asks before
-//! it writes to a file and before it changes its attributes.
+//! Extended attributes: asked for, unless it is known that an inode has none. The kernel asks
+//! before it writes to a file and before it changes its attributes.
 
 use super::tree::MountedTree;
 use crate::client::{FsCaller, FsError};
