@@ -44,6 +44,7 @@ fn main() -> ExitCode {
                 "another_name_s_attributes_are_those_of_now",
                 another_name_s_attributes_are_those_of_now,
             ),
+            trial("a_name_that_the_kernel_has_is_waited_for", a_name_is_waited_for),
             trial("what_is_set_later_is_shown_at_once", what_is_set_later_is_shown_at_once),
             trial("what_stays_open_is_seen_soon", what_stays_open_is_seen_soon),
             trial("a_mount_that_is_stopped_is_waited_for", a_mount_that_is_stopped_is_waited_for),
@@ -317,9 +318,32 @@ fn another_name_s_attributes_are_those_of_now() {
     }
 }
 
+/// In a directory that nobody else has changed lately the kernel keeps names for moments.
+fn a_name_is_waited_for() {
+    let node = ServedNode::start();
+    let [one, two]: [MountProcess; 2] = mounts(&node);
+    for round in 0..20 {
+        let dir = format!("d{round}");
+        fs::create_dir(one.path(&dir)).expect("made");
+        let [a, b] = ["a", "b"].map(|name| format!("{dir}/{name}"));
+        fs::write(one.path(&a), "a").expect("written");
+        assert!(two.path(&a).exists());
+        match round % 2 {
+            0 => fs::rename(one.path(&a), one.path(&b)).expect("renamed"),
+            _ => fs::remove_file(one.path(&a)).expect("removed"),
+        }
+        assert!(!two.path(&a).exists(), "round {round}");
+        assert_eq!(two.path(&b).exists(), round % 2 == 0, "round {round}");
+        fs::rename(one.path(&dir), one.path("moved")).expect("renamed");
+        assert!(!two.path(&dir).exists() && two.path("moved").exists());
+        fs::remove_dir_all(two.path("moved")).expect("removed");
+        assert!(!one.path("moved").exists());
+    }
+}
+
 /// What a program sets of a file that it writes, it sees, and others when the file is closed.
 fn what_is_set_later_is_shown_at_once() {
-    let node = ServedNode::start();
+    let node = ServedNode::of_root();
     let [one, two]: [MountProcess; 2] = mounts(&node);
     let long_ago = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let is_new = |time: std::io::Result<SystemTime>| time.expect("a time") > long_ago + LEASE;
@@ -352,7 +376,7 @@ fn what_is_set_later_is_shown_at_once() {
 }
 
 fn what_stays_open_is_seen_soon() {
-    let node = ServedNode::start();
+    let node = ServedNode::of_root();
     let [one, two]: [MountProcess; 2] = mounts(&node);
     let mut file = File::create(one.path("log")).expect("made");
     file.write_all(b"a line").expect("written");

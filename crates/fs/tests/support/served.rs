@@ -106,10 +106,20 @@ pub(crate) struct ServedNode {
 
 impl ServedNode {
     pub(crate) fn start() -> Self {
+        Self::start_with("")
+    }
+
+    /// One where user 0 owns what it makes.
+    pub(crate) fn of_root() -> Self {
+        Self::start_with("root_squash = false\n")
+    }
+
+    fn start_with(more: &str) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let store = directory.path().join("store");
-        let settings =
-            format!("listen = [\"127.0.0.1:0\"]\n[fs]\nstore = {store:?}\nsize = \"64MiB\"\n");
+        let settings = format!(
+            "listen = [\"127.0.0.1:0\"]\n[fs]\nstore = {store:?}\nsize = \"64MiB\"\n{more}"
+        );
         fs::write(directory.path().join("node.toml"), settings).expect("written");
         // What is compiled once is there for all nodes.
         let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
