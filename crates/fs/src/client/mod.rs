@@ -108,6 +108,9 @@ pub struct FsCaller {
     pub thread: u32,
 }
 
+/// The thread of a caller who does not wait for room: what cannot be begun at once is not begun.
+pub(crate) const IMPATIENT: u32 = u32::MAX;
+
 /// What takes the service's notices.
 pub type TakeNotice = Box<dyn Fn(&FsNotice) + Send + Sync>;
 
@@ -306,7 +309,8 @@ impl FsClient {
 
     /// Whether somebody still waits for what this caller has asked.
     fn goes_on(&self, caller: &FsCaller) -> bool {
-        !self.is_ended.load(Ordering::Acquire) && !is_killed(caller.thread)
+        let is_over = self.is_ended.load(Ordering::Acquire) || caller.thread == IMPATIENT;
+        !is_over && !is_killed(caller.thread)
     }
 }
 

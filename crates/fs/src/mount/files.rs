@@ -6,8 +6,8 @@
 use super::ahead::AheadPlan;
 use super::gather::{GatheredWrite, WriteGather};
 use crate::client::{
-    ChangeWhat, FileRead, FsCaller, FsClient, FsError, NewTimes, PendingChange, PendingRead,
-    SyncWhen, TRANSFER_MAX,
+    ChangeWhat, FileRead, FsCaller, FsClient, FsError, IMPATIENT, NewTimes, PendingChange,
+    PendingRead, SyncWhen, TRANSFER_MAX,
 };
 use crate::protocol::{FsAnswer, FsInode, FsRecord};
 use std::collections::VecDeque;
@@ -215,18 +215,30 @@ impl OpenInode {
         writes.end = 0;
     }
 
-    /// Sends what is held without waiting for anything; whether all is sent.
-    pub(super) fn send_soon(&self, changed: ChangedHere<'_>) -> bool {
+    /// Sends what is held without waiting for anything; whether nothing is held any more.
+    pub(super) fn send_soon(&self) -> bool {
         let Ok(mut writes) = self.writes.try_lock() else { return false };
-        if !writes.later.is_empty() && !writes.under_way.is_empty()
-            || writes.under_way.len() >= UNDER_WAY
-        {
+        if writes.is_clean() || !writes.under_way.is_empty() {
             return writes.is_clean();
         }
-        if let Err(error) = self.send_all(&mut writes, changed) {
-            writes.error.get_or_insert_with(|| error.errno());
+        let caller = FsCaller { thread: IMPATIENT, ..writes.caller };
+        let (write, later) = (writes.gather.take(), writes.later);
+        let what = match &write {
+            Some(write) => ChangeWhat::Write(write.offset, &write.bytes),
+            None => ChangeWhat::Nothing,
+        };
+        writes.unsynced.get_or_insert_with(|| self.client.service_run());
+        let begun = self.client.begin_change_and_set(&caller, self.inode, what, &later);
+        let range = write.as_ref().map_or(0..0, GatheredWrite::range);
+        match begun {
+            Ok(begun) => {
+                writes.later = NewTimes::default();
+                writes.under_way.push_back((range, begun));
+            }
+            // There was no room; others are told why else, when they send it.
+            Err(_) => write.into_iter().for_each(|write| writes.gather.put_back(write)),
         }
-        true
+        writes.is_clean()
     }
 
     fn end_oldest(&self, writes: &mut PendingWrites, changed: ChangedHere<'_>) {

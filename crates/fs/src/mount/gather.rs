@@ -63,6 +63,12 @@ impl WriteGather {
         (!self.is_empty()).then(|| std::mem::replace(&mut self.run, empty))
     }
 
+    /// Holds what was taken, and could not be sent, again.
+    pub(super) fn put_back(&mut self, run: GatheredWrite) {
+        debug_assert!(self.is_empty(), "nothing was added since");
+        self.run = run;
+    }
+
     /// What is held up to the next multiple of the limit, if it reaches that.
     fn take_whole(&mut self) -> Option<GatheredWrite> {
         let limit = self.limit as u64;
