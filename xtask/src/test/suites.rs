@@ -285,7 +285,13 @@ fn file_system(settings: &Settings) -> Result<Count> {
     let mut count = integration(settings, "mount_meta")?;
     count += integration(settings, "locks")?;
     count += integration(settings, "coherence")?;
-    let tests = ["--package=outboard", "--test=fs", "--test=fs_grep", "--test=fs_snapshot"];
+    let tests = [
+        "--package=outboard",
+        "--test=fs",
+        "--test=fs_grep",
+        "--test=fs_snapshot",
+        "--test=fs_trips",
+    ];
     count += cargo_test(settings, &tests)?;
     Ok(count)
 }
