@@ -277,6 +277,54 @@ OB_ENTRY(walk)
     return (int64_t)(sizeof walked + walked.count * sizeof node);
 }
 
+/* Removes a name that stands for no directory, if that can be. */
+static bool remove_file(const struct tree *tree, struct user who, struct fs_answer *dir,
+                        struct names_dir *names, struct name name, struct fs_removed *out)
+{
+    const struct fs_unlink_args *args = ob_args();
+    struct fs_answer node;
+    struct names_entry entry;
+    if (name_error(name) != 0 || !find(tree, names, name, &node) || is_directory(&node.record)
+        || !may_remove(who, &dir->record, &node.record))
+        return false;
+    names_remove(names, name.at, name.len, &entry);
+    unname(tree, dir, &node, args->flags);
+    const struct inode *record = &node.record;
+    *out = (struct fs_removed){node.inode, record->blocks, record->mode, record->nlink,
+                               record->holds, 0};
+    return true;
+}
+
+OB_ENTRY(unlink_many)
+{
+    const struct fs_unlink_args *args = OB_ARGS(struct fs_unlink_args);
+    const unsigned char *at = (const unsigned char *)(args + 1);
+    const unsigned char *end = (const unsigned char *)ob_args() + ob_args_len();
+    struct tree tree = the_tree();
+    struct user who = user_of(&tree, &args->who);
+    struct fs_answer dir, *out;
+    uint32_t count = 0;
+    if (args->flags & ~FS_HOLD || args->count > FS_UNLINK_MAX)
+        FAIL(E_INVAL, "there is no such flag, or these are more than 8 names");
+    struct names_dir names = open_dir(&tree, who, args->dir, MAY_EXECUTE, &dir);
+    must(who, &dir.record, MAY_WRITE);
+    out = ob_out_of(sizeof dir + args->count * sizeof(struct fs_removed));
+    struct fs_removed *removed = (struct fs_removed *)(out + 1);
+    for (; count < args->count; count++) {
+        struct name name;
+        if (!next_name(&at, end, &name))
+            FAIL(E_INVAL, "there are fewer names than it says");
+        if (!remove_file(&tree, who, &dir, &names, name, &removed[count]))
+            break;
+    }
+    if (count > 0) {
+        names_changed(&dir, &names);
+        put(&tree, &dir);
+    }
+    *out = dir;
+    return (int64_t)(sizeof dir + count * sizeof *removed);
+}
+
 OB_ENTRY(target)
 {
     struct tree tree = the_tree();

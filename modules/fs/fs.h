@@ -58,6 +58,7 @@
 /* Groups of a user beside its first one; more are not looked at by anybody. */
 #define FS_GROUPS_MAX 13u
 /* Names that one `walk` takes. */
+#define FS_UNLINK_MAX 8u
 #define FS_WALK_MAX 256u
 /* Tenants, at most; a limit that is none. */
 #define FS_TENANTS_MAX 65535u
@@ -141,6 +142,19 @@ struct fs_name_args {
     struct fs_who who;
     struct fs_inode dir;
     uint32_t flags, zero; /* FS_HOLD */
+};
+/* unlink_many: `count` names follow, each u16 bytes, then the name. They are removed one after the
+ * other as by unlink, up to the first one that cannot be: why, unlink says. Result struct fs_answer,
+ * the directory, then for each one that was removed struct fs_removed: what it stood for. */
+struct fs_unlink_args {
+    struct fs_who who;
+    struct fs_inode dir;
+    uint32_t flags, count; /* FS_HOLD; FS_UNLINK_MAX at most */
+};
+struct fs_removed {
+    struct fs_inode inode;
+    uint64_t blocks;
+    uint32_t mode, nlink, holds, zero; /* mode 0: it is gone */
 };
 /* walk, read-only: `count` names follow, each u16 bytes, then the name: of something in `dir`, of
  * something in that, and so on. Symbolic links are not followed. Result struct fs_walked, then as

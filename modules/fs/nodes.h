@@ -244,9 +244,14 @@ static void must_write(struct user who, const struct inode *record)
 }
 
 /* In a sticky directory only owners remove names. */
+static bool may_remove(struct user who, const struct inode *dir, const struct inode *record)
+{
+    return !(dir->mode & STICKY) || owns(who, record) || owns(who, dir);
+}
+
 static void must_remove(struct user who, const struct inode *dir, const struct inode *record)
 {
-    if ((dir->mode & STICKY) && !owns(who, record) && !owns(who, dir))
+    if (!may_remove(who, dir, record))
         FAIL(E_PERM, "in this directory only the owner may");
 }
 

@@ -43,9 +43,9 @@ pub use scans::{
 pub use structures::{
     FsAccessArgs, FsAnswer, FsAttrArgs, FsBlocksRun, FsExtent, FsInitArgs, FsInode, FsInodeArgs,
     FsLinkArgs, FsListArgs, FsListed, FsMakeArgs, FsMapArgs, FsNameArgs, FsOrphan, FsOrphansArgs,
-    FsQuotaArgs, FsReadArgs, FsRecord, FsRenameArgs, FsSeekArgs, FsShareArgs, FsStats, FsSweepArgs,
-    FsTakeArgs, FsTenant, FsTenantsArgs, FsTreeEntry, FsWalkArgs, FsWalked, FsWho, FsXattrArgs,
-    GROUPS_MAX, NO_LIMIT, RECORD_ENTRIES,
+    FsQuotaArgs, FsReadArgs, FsRecord, FsRemoved, FsRenameArgs, FsSeekArgs, FsShareArgs, FsStats,
+    FsSweepArgs, FsTakeArgs, FsTenant, FsTenantsArgs, FsTreeEntry, FsUnlinkArgs, FsWalkArgs,
+    FsWalked, FsWho, FsXattrArgs, GROUPS_MAX, NO_LIMIT, RECORD_ENTRIES,
 };
 pub use walks::{
     FIND_APART, FIND_ATTRIBUTES, FIND_IS_APART, FIND_IS_ENTERED, FIND_IS_ERROR, FIND_IS_LEFT,
@@ -124,6 +124,8 @@ pub const GROW: u32 = 1;
 pub const RESIZE: u32 = 2;
 /// Times stay as they are.
 pub const KEEP_TIMES: u32 = 4;
+/// Names that one `unlink_many` removes, at most.
+pub const UNLINK_MAX: usize = 8;
 /// Of [`FsMapArgs::which`]: attributes are set, too; [`FsAttrArgs`] follow the extents.
 pub const SET: u32 = 8;
 

@@ -146,6 +146,34 @@ layouts! {
         zero: u32,
     }
 
+    /// Arguments of `unlink_many`, which is the service's own; the names follow as those of `walk`.
+    FsUnlinkArgs {
+        /// Who asks.
+        who: FsWho,
+        /// The directory.
+        dir: FsInode,
+        /// [`HOLD`](super::HOLD).
+        flags: u32,
+        /// How many names, [`UNLINK_MAX`](super::UNLINK_MAX) at most.
+        count: u32,
+    }
+
+    /// What a name stood for that was removed.
+    FsRemoved {
+        /// Which inode.
+        inode: FsInode,
+        /// Its blocks.
+        blocks: u64,
+        /// Kind and rights; 0: it is gone.
+        mode: u32,
+        /// Names that it still has.
+        nlink: u32,
+        /// Those who have it open.
+        holds: u32,
+        /// 0.
+        zero: u32,
+    }
+
     /// Arguments of `walk`; the names follow, each behind two bytes that say how many it has.
     FsWalkArgs {
         /// Who asks.

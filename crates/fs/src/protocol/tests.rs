@@ -117,6 +117,8 @@ fn the_layouts_are_those_of_the_headers() {
     is_as_declared::<FsListArgs>("fs_list_args");
     is_as_declared::<FsListed>("fs_listed");
     is_as_declared::<FsStats>("fs_stats");
+    is_as_declared::<FsUnlinkArgs>("fs_unlink_args");
+    is_as_declared::<FsRemoved>("fs_removed");
     is_as_declared::<FsWalkArgs>("fs_walk_args");
     is_as_declared::<FsWalked>("fs_walked");
     is_as_declared::<FsAccessArgs>("fs_access_args");
@@ -159,6 +161,7 @@ fn the_constants_are_those_of_the_headers() {
         ("fs", "FS_RESIZE", RESIZE.into()),
         ("fs", "FS_KEEP_TIMES", KEEP_TIMES.into()),
         ("fs", "FS_SET", SET.into()),
+        ("fs", "FS_UNLINK_MAX", UNLINK_MAX as u64),
         ("fs", "FS_MAY_EXECUTE", MAY_EXECUTE.into()),
         ("fs", "FS_MAY_WRITE", MAY_WRITE.into()),
         ("fs", "FS_MAY_READ", MAY_READ.into()),

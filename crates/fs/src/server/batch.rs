@@ -17,7 +17,7 @@ use outboard_offcode::journal::RequestId;
 /// Where in a request's number the place in its batch is: no client counts so far.
 const PLACE_SHIFT: u32 = 48;
 /// Bytes of what one change answers, at most.
-const ANSWER_MAX: u32 = 1024;
+pub(super) const ANSWER_MAX: u32 = 1024;
 
 impl FsBackend {
     pub(super) fn begin_batch(&mut self, caller: BackendCaller, request: Request) {
@@ -35,18 +35,21 @@ impl FsBackend {
         changes.reverse();
         let touched = TouchedInodes::default();
         let (flags, result) = (head.flags, Vec::new());
-        let work = BatchWork { flags, changes, touched, place: 0, result, seq: 0 };
+        let work = BatchWork { flags, changes, touched, result, ..BatchWork::default() };
         let (peer, request) = (caller.peer, Some(Box::new(request)));
         let work = FsWork::Batch(Box::new(work));
         self.calls.insert(token, FsCall { peer, kind: EntryKind::Batch, request, work });
         self.next_of_batch(token);
     }
 
-    fn next_of_batch(&mut self, token: u64) {
+    pub(super) fn next_of_batch(&mut self, token: u64) {
         let Some(call) = self.calls.get_mut(&token) else { return };
         let (Some(asked), FsWork::Batch(work)) = (&call.request, &mut call.work) else { return };
         let room = (asked.out_cap as usize).saturating_sub(work.result.len());
-        let Some((entry, args)) = work.changes.pop() else { return self.end_batch(token) };
+        let group = work.next_group().map(|args| ("unlink_many".to_owned(), args));
+        let Some((entry, args)) = group.or_else(|| work.changes.pop()) else {
+            return self.end_batch(token);
+        };
         if room < BatchDone::LEN + ANSWER_MAX as usize && work.flags & BATCH_QUIET == 0 {
             return self.end_batch(token);
         }
@@ -55,7 +58,7 @@ impl FsBackend {
         let place = work.place << PLACE_SHIFT;
         let id = asked.id.map(|id| RequestId { number: id.number | place, ..id });
         let mut request = Request { entry, args, id, out_cap: ANSWER_MAX, ..(**asked).clone() };
-        if EntryKind::of(&request.entry) == Some(EntryKind::Remove) {
+        if !matches!(EntryKind::of(&request.entry), Some(EntryKind::Change)) {
             self.hold_what_is_open(&mut request);
         }
         self.execute_of(token, request);
@@ -68,6 +71,10 @@ impl FsBackend {
         }
         let Some(call) = self.calls.get_mut(&token) else { return };
         let FsWork::Batch(work) = &mut call.work else { return };
+        let is_executed = matches!(outcome, Outcome::Done { .. } | Outcome::Failed { .. });
+        if !work.group.is_empty() && is_executed {
+            return self.done_of_group(token, &outcome);
+        }
         let (peer, touched) = (call.peer, std::mem::take(&mut work.touched));
         self.recall_touched((peer, token), &touched, &outcome);
         let Some(FsWork::Batch(work)) = self.calls.get_mut(&token).map(|call| &mut call.work)

@@ -1,6 +1,7 @@
 //! A client's request while the service has it: what it is, and what it waits for.
 
 use super::entries::EntryKind;
+use super::group::RemovedGroup;
 use super::leasing::{LookWork, TouchedInodes};
 use super::plan::ChangePlan;
 use crate::protocol::{FsBlocksRun, FsChangeArgs, FsExtent, FsInode};
@@ -56,7 +57,7 @@ pub(super) enum FsWork {
 }
 
 /// A batch: what is still to be done, the last first, and what came of the rest.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct BatchWork {
     pub(super) flags: u32,
     /// Entries and arguments.
@@ -68,6 +69,10 @@ pub(super) struct BatchWork {
     pub(super) result: Vec<u8>,
     /// The last commit of them.
     pub(super) seq: u64,
+    /// Names that are being removed together.
+    pub(super) group: RemovedGroup,
+    /// The next change is executed by itself.
+    pub(super) is_alone: bool,
 }
 
 /// A read: where it is, and how often it was begun.

@@ -5,7 +5,7 @@ use super::backend::FsBackend;
 use super::call::OwnWork;
 use crate::protocol::{
     FsAnswer, FsBlocksRun, FsInitArgs, FsInode, FsInodeArgs, FsLayout, FsNameArgs, FsOrphan,
-    FsRenameArgs, FsStats, FsSweepArgs, FsTakeArgs, HOLD,
+    FsRecord, FsRemoved, FsRenameArgs, FsStats, FsSweepArgs, FsTakeArgs, HOLD,
 };
 use outboard_active::Outcome;
 use outboard_offcode::executor::Request;
@@ -194,6 +194,7 @@ impl FsBackend {
                 args.flags |= HOLD;
                 request.args = [args.bytes(), names.to_vec()].concat();
             }
+        // The arguments of `unlink_many` begin as those of one name.
         } else if let Some((mut args, name)) = FsNameArgs::split(&request.args) {
             args.flags |= HOLD;
             request.args = [args.bytes(), name.to_vec()].concat();
@@ -204,15 +205,22 @@ impl FsBackend {
     pub(super) fn removed(&mut self, outcome: &Outcome) {
         let Outcome::Done { result, .. } = outcome else { return };
         let Some((FsAnswer { inode, record }, _)) = FsAnswer::split(result) else { return };
+        let FsRecord { blocks, mode, nlink, holds, .. } = record;
+        self.name_removed(&FsRemoved { inode, blocks, mode, nlink, holds, zero: 0 });
+    }
+
+    /// As [`Self::removed`]; what it stood for.
+    pub(super) fn name_removed(&mut self, removed: &FsRemoved) {
+        let inode = removed.inode;
         if inode.number == 0 {
             return;
         }
-        if record.mode == 0 {
+        if removed.mode == 0 {
             // Of one with many blocks not all are given back yet.
-            if record.blocks > 0 {
+            if removed.blocks > 0 {
                 self.reap();
             }
-        } else if record.nlink == 0 && record.holds > 0 {
+        } else if removed.nlink == 0 && removed.holds > 0 {
             match self.opens.is_open(inode) {
                 true => drop(self.nameless.insert((inode.number, inode.generation))),
                 false => self.release(inode),

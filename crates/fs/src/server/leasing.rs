@@ -162,6 +162,22 @@ impl FsBackend {
         }
     }
 
+    /// Names of a directory were removed, with what they stood for.
+    pub(super) fn recall_removed(
+        &mut self,
+        (peer, token): (PeerId, u64),
+        touched: &TouchedInodes,
+        inodes: impl Iterator<Item = FsInode>,
+    ) {
+        let seq = self.region.seq();
+        let nothing = Outcome::Done { result: Vec::new(), seq };
+        let leases = touched.leases(&nothing).into_iter().chain(inodes.map(LeaseOn::Attributes));
+        for on in leases {
+            let recalled = self.leases.changed((peer, token), on, seq, true);
+            recalled.into_iter().for_each(|one| self.tell_recalled(one, StalePart::Attr));
+        }
+    }
+
     /// A file's bytes were changed. Nobody waits for that alone: whoever opens the file asks.
     pub(super) fn recall_bytes(
         &mut self,

@@ -22,6 +22,7 @@ mod call;
 mod changes;
 mod durable;
 mod entries;
+mod group;
 mod housekeeping;
 mod io;
 mod leases;

@@ -4,6 +4,7 @@
 mod bytes;
 mod holders;
 mod long;
+mod many;
 mod quotas;
 mod rights;
 mod tree;
