@@ -1,7 +1,8 @@
 //! Names that the kernel has for a moment, so that a path is not looked up once for each file below
 //! it. The kernel cannot be told to forget a name without the lock of its directory, which another
 //! request may hold that waits for the service; so nobody tells it: where others change a
-//! directory, they wait until the moment is over, and the kernel gets none of its names for a while.
+//! directory, they wait until the moment is over, and the kernel gets none of its names for some
+//! time.
 //!
 //! A value without I/O.
 

@@ -27,7 +27,7 @@ impl RemovedGroup {
 }
 
 impl BatchWork {
-    /// Takes the next names that can be removed together from the changes; the execution's arguments.
+    /// Takes the next names that can be removed together from the changes; the arguments for that.
     pub(super) fn next_group(&mut self) -> Option<Vec<u8>> {
         if self.flags & BATCH_QUIET == 0 || std::mem::take(&mut self.is_alone) {
             return None;
