@@ -12,7 +12,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -126,16 +126,17 @@ fn kills_lose_nothing_that_was_promised() {
         fs::create_dir(&directory).expect("made");
         File::open(&directory).and_then(|file| file.sync_all()).expect("synced");
         let kills_all = round % 2 == 1;
-        let next = kills_all.then(|| Served::ready(&home, &served.address, &[]));
+        let next =
+            kills_all.then(|| (Served::ready(&home, &served.address, &[]), ReadyCheck::of(&home)));
         let (promised, next) = thread::scope(|scope| {
             let writer = scope.spawn(|| write_until(&directory, &is_over, &kept));
             let over = Over(&is_over);
             wait_for(&kept, 3);
             thread::sleep(Duration::from_millis(23 * round));
             let next = match next {
-                Some(next) => {
+                Some((next, check)) => {
                     served.kill_all();
-                    assert_eq!(checked(&home), (Some(0), String::new()), "round {round}");
+                    assert_eq!(check.ended(), (Some(0), String::new()), "round {round}");
                     next.start()
                 }
                 None => {
@@ -209,22 +210,42 @@ fn write(directory: &Path, at: usize) -> std::io::Result<bool> {
     Ok(is_synced)
 }
 
+/// A check of the store that waits to begin: see [`Served::ready`].
+struct ReadyCheck(Child);
+
+/// Until the store's server is gone.
+const CHECK: &str = "read go
+    while \"$0\" fs check --store store > said 2> complained; code=$?; grep -q 'in use' complained
+    do sleep 0.02; done
+    cat said; cat complained >&2; exit $code";
+
+impl ReadyCheck {
+    fn of(home: &Home) -> Self {
+        let outboard = home.command(&[]);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", CHECK]).arg(outboard.get_program()).current_dir(&home.0);
+        shell.env("HOME", &home.0).env("XDG_CACHE_HOME", home.0.join("cache"));
+        shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(shell.spawn().expect("a shell"))
+    }
+
+    /// What it comes to, and what it says to people.
+    fn ended(mut self) -> (Option<i32>, String) {
+        self.0.stdin.take().expect("piped").write_all(b"go\n").expect("told");
+        let output = self.0.wait_with_output().expect("it ends");
+        let error = String::from_utf8_lossy(&output.stderr);
+        let said = String::from_utf8_lossy(&output.stdout);
+        let is_usual = |line: &&str| *line != "no damage" && !line.starts_with("commit ");
+        let said = said.lines().filter(is_usual).map(|line| format!("{line}\n"));
+        // A checkpoint may have been under way.
+        let said = said.filter(|line| !line.starts_with("a checkpoint is not whole"));
+        (output.status.code(), said.collect::<String>() + &error)
+    }
+}
+
 /// What a check of the store comes to, once its server is gone, and what it says to people.
 fn checked(home: &Home) -> (Option<i32>, String) {
-    let begun = Instant::now();
-    loop {
-        let output = home.run(&["fs", "check", "--store", "store"]);
-        let error = String::from_utf8_lossy(&output.stderr);
-        if !error.contains("in use") || begun.elapsed() > SOON {
-            let said = String::from_utf8_lossy(&output.stdout);
-            let is_usual = |line: &&str| *line != "no damage" && !line.starts_with("commit ");
-            let said = said.lines().filter(is_usual).map(|line| format!("{line}\n"));
-            // A checkpoint may have been under way.
-            let said = said.filter(|line| !line.starts_with("a checkpoint is not whole"));
-            return (output.status.code(), said.collect::<String>() + &error);
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
+    ReadyCheck::of(home).ended()
 }
 
 fn shell(directory: &Path, script: &str) -> String {
