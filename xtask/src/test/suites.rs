@@ -285,8 +285,8 @@ fn file_system(settings: &Settings) -> Result<Count> {
     let mut count = integration(settings, "mount_meta")?;
     count += integration(settings, "locks")?;
     count += integration(settings, "coherence")?;
-    let tests = ["--package=outboard", "--test=fs", "--test=fs_grep", "--test=fs_snapshot"];
-    count += cargo_test(settings, &tests)?;
+    let tests = ["--test=fs", "--test=fs_grep", "--test=fs_snapshot", "--test=fs_tree_hash"];
+    count += cargo_test(settings, &[&["--package=outboard"], &tests[..]].concat())?;
     Ok(count)
 }
 

@@ -5,7 +5,7 @@
 //! Modules in reading order: `place` (where a path is), `resolve` (what it stands for), `program`
 //! (what is asked of each name), `expression` (find's arguments) with `numbers`, `rights` and
 //! `accounts`, `trail` (paths of what a walk tells), `find`, `usage` (du and count), `remove`,
-//! `grep`.
+//! `grep`, `tree_hash`.
 
 mod accounts;
 mod expression;
@@ -18,6 +18,7 @@ mod remove;
 mod resolve;
 mod rights;
 mod trail;
+mod tree_hash;
 mod usage;
 
 pub use expression::{FindAction, FindExpression, FindMoment};
@@ -29,6 +30,7 @@ pub use grep::{
 pub use place::{FsPlace, PlaceMount};
 pub use remove::remove_tree;
 pub use resolve::{LastLink, ResolvedPath, resolve};
+pub use tree_hash::{TreeHash, hash_local, hash_tree};
 pub use usage::{UsageLine, UsageSeen, UsageTeller, count, usage};
 
 use crate::client::FsError;

@@ -8,6 +8,7 @@ mod mount;
 mod serve;
 mod snapshot;
 mod stats;
+mod tree_hash;
 mod trees;
 
 use crate::active::{FsExecArgs, fs_exec};
@@ -29,6 +30,7 @@ pub(crate) enum FsCommand {
     Count(trees::CountArgs),
     Du(trees::DuArgs),
     Rm(trees::RmArgs),
+    TreeHash(tree_hash::TreeHashArgs),
     Stats(stats::FsStatsArgs),
     Import(copy::ImportArgs),
     Export(copy::ExportArgs),
@@ -49,6 +51,7 @@ pub(crate) fn run(command: FsCommand) -> Result<ExitCode, Box<dyn Error>> {
         FsCommand::Count(args) => trees::count(&args),
         FsCommand::Du(args) => trees::du(&args),
         FsCommand::Rm(args) => trees::rm(&args),
+        FsCommand::TreeHash(args) => tree_hash::tree_hash(&args),
         FsCommand::Stats(args) => stats::stats(&args).map(success),
         FsCommand::Import(args) => copy::import(&args),
         FsCommand::Export(args) => copy::export(&args),
