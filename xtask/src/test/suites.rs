@@ -285,7 +285,9 @@ fn file_system(settings: &Settings) -> Result<Count> {
     let mut count = integration(settings, "mount_meta")?;
     count += integration(settings, "locks")?;
     count += integration(settings, "coherence")?;
-    let tests = ["--test=fs", "--test=fs_grep", "--test=fs_snapshot", "--test=fs_tree_hash"];
+    let tests = ["fs", "fs_cp", "fs_grep", "fs_snapshot", "fs_tree_hash"];
+    let tests = tests.map(|test| format!("--test={test}"));
+    let tests = tests.each_ref().map(String::as_str);
     count += cargo_test(settings, &[&["--package=outboard"], &tests[..]].concat())?;
     Ok(count)
 }

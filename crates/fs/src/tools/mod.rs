@@ -1,13 +1,15 @@
-//! What people ask of whole trees: find, du, count, rm -r, done next to the tree by a few requests.
+//! What people ask of whole trees: find, du, count, rm -r, cp -r, done next to the tree by a few
+//! requests.
 //!
 //! Reads no mount: paths in one are found at the server that it is of. Prints nothing by itself.
 //!
 //! Modules in reading order: `place` (where a path is), `resolve` (what it stands for), `program`
 //! (what is asked of each name), `expression` (find's arguments) with `numbers`, `rights` and
 //! `accounts`, `trail` (paths of what a walk tells), `find`, `usage` (du and count), `remove`,
-//! `grep`, `tree_hash`.
+//! `grep`, `tree_hash`, `cp`.
 
 mod accounts;
+mod cp;
 mod expression;
 mod find;
 mod grep;
@@ -21,6 +23,7 @@ mod trail;
 mod tree_hash;
 mod usage;
 
+pub use cp::{CpExisting, CpKeep, CpSource, CpTarget, CpWish, TreeCopier};
 pub use expression::{FindAction, FindExpression, FindMoment};
 pub use find::{FindTeller, FindTold, find};
 pub use grep::{

@@ -3,6 +3,7 @@
 mod at;
 mod check;
 mod copy;
+mod cp;
 mod grep;
 mod mount;
 mod serve;
@@ -29,6 +30,7 @@ pub(crate) enum FsCommand {
     Grep(grep::GrepArgs),
     Count(trees::CountArgs),
     Du(trees::DuArgs),
+    Cp(cp::CpArgs),
     Rm(trees::RmArgs),
     TreeHash(tree_hash::TreeHashArgs),
     Stats(stats::FsStatsArgs),
@@ -50,6 +52,7 @@ pub(crate) fn run(command: FsCommand) -> Result<ExitCode, Box<dyn Error>> {
         FsCommand::Grep(args) => grep::grep(&args),
         FsCommand::Count(args) => trees::count(&args),
         FsCommand::Du(args) => trees::du(&args),
+        FsCommand::Cp(args) => cp::cp(&args),
         FsCommand::Rm(args) => trees::rm(&args),
         FsCommand::TreeHash(args) => tree_hash::tree_hash(&args),
         FsCommand::Stats(args) => stats::stats(&args).map(success),
