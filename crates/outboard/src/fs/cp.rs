@@ -244,3 +244,27 @@ impl CpPlace {
         Ok(CpTarget { dir: dir.inode, name: name.to_vec(), found, above, place, shown })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_go_into_directories_under_their_last_names() {
+        for (shown, path, name) in [
+            ("n01:/a/b", "/a/b", Some("b")),
+            ("n01:/a//", "/a//", Some("a")),
+            ("n01:/", "/", None),
+            ("n01://", "//", None),
+            ("n01:/a/.", "/a/.", None),
+            ("n01:/a/..", "/a/..", None),
+            (".", "/a", None),
+            // A mount's root has the name of the directory that it is mounted on.
+            ("shared/files/", "/", Some("files")),
+        ] {
+            let (path, shown) = (path.as_bytes().to_vec(), shown.as_bytes().to_vec());
+            let place = FsPlace { host: "n01".to_owned(), path, shown };
+            assert_eq!(last_name(&place), name.map(str::as_bytes), "{place:?}");
+        }
+    }
+}
