@@ -135,6 +135,10 @@ fn every_stop_has_its_figures_and_nothing_is_left_behind() {
     // A hundred round trips against one.
     let us = |name: &str| active[name].as_f64().unwrap();
     assert!(us("plain_us") > 5.0 * us("active_us"), "{active}");
+    let files = &figures["stops"]["fs"];
+    assert_eq!((&files["import"]["names"], &files["equal"]), (&528.into(), &2.into()), "{files}");
+    assert_eq!((&files["search"]["lines"], &files["search"]["names"]), (&12.into(), &10.into()));
+    assert!(told.contains("the source and both trees have the hash"), "{told}");
     assert!(told.contains("all 4 trees are equal to the source"), "{told}");
     assert!(told.contains("Lua 5.4: the 1229 primes below 10000 add up to 5736396"), "{told}");
     assert_eq!(tours.left_behind(), [""; 0]);

@@ -4,8 +4,8 @@ use super::calls::{NewInode, NewTimes};
 use super::error::FsError;
 use super::{FsCaller, FsClient};
 use crate::protocol::{
-    BATCH_GOES_ON, BatchChange, FsAnswer, FsInode, FsLayout, FsLinkArgs, FsMakeArgs, FsXattrArgs,
-    batch_of, errno_of_failure, parse_batch_done,
+    BATCH_GOES_ON, BatchChange, FsAnswer, FsInode, FsLayout, FsLinkArgs, FsMakeArgs, FsShareArgs,
+    FsXattrArgs, batch_of, errno_of_failure, parse_batch_done,
 };
 
 /// Changes of one request: what they answer fits.
@@ -41,6 +41,12 @@ impl ManyChange {
     #[must_use]
     pub fn set(caller: &FsCaller, inode: FsInode, new: &NewTimes) -> Self {
         Self { entry: "set", args: new.args(caller, inode).bytes() }
+    }
+
+    /// As [`FsClient::share`].
+    #[must_use]
+    pub fn share(caller: &FsCaller, share: &FsShareArgs) -> Self {
+        Self { entry: "share", args: FsShareArgs { who: caller.who, ..*share }.bytes() }
     }
 
     /// As [`FsClient::set_xattr`], whatever was there.

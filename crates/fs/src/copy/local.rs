@@ -16,7 +16,7 @@ const USER: &[u8] = b"user.";
 /// Extended attributes with their names.
 pub(super) type LocalXattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-pub(super) fn open(path: &Path) -> io::Result<File> {
+pub(crate) fn open(path: &Path) -> io::Result<File> {
     // Neither what a link leads to, nor a pipe's other end.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     OpenOptions::new().read(true).custom_flags(flags).open(path)

@@ -16,6 +16,7 @@ mod workers;
 
 pub use export::export_tree;
 pub use import::{ImportTarget, import_tree};
+pub(crate) use local::open as open_local;
 
 use crate::client::FsError;
 use crate::tools::errno_words;

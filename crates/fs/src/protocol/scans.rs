@@ -5,6 +5,11 @@
 //! first file, how it ended, lines of the next one, and so on. What is not done when the answer is
 //! full, or when one request has taken long enough, a cursor says: the client asks for the rest.
 //!
+//! With [`SCAN_HASH`] no module looks at the files: of each one the BLAKE3 hash of its bytes is
+//! told, of a symbolic link that of its target. Files of many pieces are hashed piece by piece,
+//! each a subtree of BLAKE3's tree, so that a request can end behind any of them; whoever asks
+//! joins them.
+//!
 //! The module's entry [`SCAN_ENTRY`] finds four numbers at [`SCAN_PARAMS`]: where whole lines begin
 //! and end in its memory, where to write what it finds, and where the room for that ends. It writes
 //! the address of a byte of each line that matches, as four bytes, and returns where what it has
@@ -35,6 +40,8 @@ pub const SCAN_NUMBERS: u32 = 8;
 pub const SCAN_TEXT: u32 = 16;
 /// Files with bytes of 0 are left out.
 pub const SCAN_SKIP_BINARY: u32 = 32;
+/// Files are hashed, not looked through: there is no module.
+pub const SCAN_HASH: u32 = 64;
 
 /// Of [`ScanRecord::kind`]: a line.
 pub const SCAN_LINE: u32 = 1;
@@ -47,6 +54,17 @@ pub const SCAN_FAILED: u32 = 3;
 pub const SCAN_CLIENT: u32 = 4;
 /// The answer ends within a file, at the cursor.
 pub const SCAN_MORE: u32 = 5;
+/// A piece of a file that has more: the chaining value of its subtree; `number` is the version of
+/// the file's record, `offset` where the piece begins.
+pub const SCAN_PIECE: u32 = 6;
+/// A file's last piece, which ends it: as [`SCAN_PIECE`], but of a file that has one piece only,
+/// and of a symbolic link's target, it is the hash itself.
+pub const SCAN_HASHED: u32 = 7;
+
+/// Bytes of a piece that is hashed by itself.
+pub const SCAN_PIECE_LEN: u64 = 16 << 20;
+/// Bytes of a hash, and of a chaining value.
+pub const SCAN_HASH_LEN: usize = 32;
 
 layouts! {
     /// How far a file is looked through.
@@ -105,6 +123,17 @@ pub enum ScanTold<'a> {
     Client(ScanCursor),
     /// The rest is to be asked for.
     More(ScanCursor),
+    /// A piece of the file is hashed, and there is more.
+    Piece(ScanRecord, [u8; SCAN_HASH_LEN]),
+    /// The file is hashed to its end.
+    Hashed(ScanRecord, [u8; SCAN_HASH_LEN]),
+}
+
+impl ScanTold<'_> {
+    /// Whether the file goes on behind it.
+    fn is_within(&self) -> bool {
+        matches!(self, Self::Line(..) | Self::Piece(..))
+    }
 }
 
 /// Arguments with their inodes.
@@ -150,16 +179,18 @@ pub fn parse_scan(mut answer: &[u8], files: usize) -> Option<Vec<ScanTold<'_>>> 
                     _ => ScanTold::More(cursor),
                 }
             }
+            SCAN_PIECE => ScanTold::Piece(record, bytes.try_into().ok()?),
+            SCAN_HASHED => ScanTold::Hashed(record, bytes.try_into().ok()?),
             _ => return None,
         };
         if let ScanTold::More(_) = one {
             told.push(one);
             return (answer.is_empty() && done < files).then_some(told);
         }
-        done += usize::from(!matches!(one, ScanTold::Line(..)));
+        done += usize::from(!one.is_within());
         told.push(one);
     }
-    (done == files && !matches!(told.last(), Some(ScanTold::Line(..)))).then_some(told)
+    (done == files && !told.last().is_some_and(ScanTold::is_within)).then_some(told)
 }
 
 #[cfg(test)]
@@ -184,6 +215,19 @@ mod tests {
         assert_eq!(parse_scan(&more, 2), None, "of which file?");
         assert_eq!(parse_scan(&record(SCAN_LINE, b"a"), 1), None, "no line");
         assert_eq!(parse_scan(&more[..more.len() - 1], 3), None, "cut");
+    }
+
+    #[test]
+    fn hashes_are_of_whole_files_or_of_pieces() {
+        let record = |kind, bytes: &[u8]| {
+            let len = u32::try_from(bytes.len()).expect("few");
+            [&ScanRecord { kind, len, ..ScanRecord::default() }.bytes(), bytes].concat()
+        };
+        let hash = [7; SCAN_HASH_LEN];
+        let whole = [record(SCAN_PIECE, &hash), record(SCAN_HASHED, &hash)].concat();
+        assert_eq!(parse_scan(&whole, 1).map(|told| told.len()), Some(2));
+        assert_eq!(parse_scan(&record(SCAN_PIECE, &hash), 1), None, "and then?");
+        assert_eq!(parse_scan(&record(SCAN_HASHED, &hash[1..]), 1), None, "no hash");
     }
 
     #[test]

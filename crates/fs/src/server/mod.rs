@@ -9,10 +9,10 @@
 //! blocks), `plan` (what a change comes to), `io` (what threads do), `opens` (who has what open),
 //! `locks` (who has locked what), `leases` (who keeps what), `entries` (what may be executed),
 //! `accounts` (for whom), `call` (a request that is kept), `report`, `backend` (all of it),
-//! `admission`, `reads`, `scan` and `scans` (files that are looked through), `changes`, `batch`
-//! (many of them by one request), `locking`, `leasing`, `housekeeping` (blocks, inodes that are
-//! gone), `quotas` (who pays), `modules` (those that it is made of),
-//! `snapshots` (what the operator asks), `table` and `process` (the service's process).
+//! `admission`, `reads`, `scan` and `scans` (files that are looked through), `hashes` (of files),
+//! `changes`, `batch` (many of them by one request), `locking`, `leasing`, `housekeeping` (blocks,
+//! inodes that are gone), `quotas` (who pays), `modules` (those that it is made of), `snapshots`
+//! (what the operator asks), `table` and `process` (the service's process).
 
 mod accounts;
 mod admission;
@@ -23,6 +23,7 @@ mod changes;
 mod durable;
 mod entries;
 mod group;
+mod hashes;
 mod housekeeping;
 mod io;
 mod leases;

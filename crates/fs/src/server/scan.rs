@@ -5,12 +5,14 @@
 //! rights of whoever asks, by an instance of the thread's own: the service's loop has no part in
 //! it. What was read counts only if the file's record is the same afterwards.
 
+use super::hashes::HashedPiece;
 use super::modules::fs_module;
 use super::reads::{Found, room_for};
 use crate::protocol::{
     BLOCK_LEN, FsInode, FsInodeArgs, FsLayout, FsReadArgs, FsSeekArgs, FsWho, SCAN_CLIENT,
-    SCAN_DONE, SCAN_ENTRY, SCAN_FAILED, SCAN_LINE, SCAN_MORE, SCAN_PARAMS, SCAN_PARAMS_LEN,
-    SEEK_HOLE, ScanArgs, ScanCursor, ScanRecord, errno_of_failure, failure_of_errno,
+    SCAN_DONE, SCAN_ENTRY, SCAN_FAILED, SCAN_HASH, SCAN_HASH_LEN, SCAN_HASHED, SCAN_LINE,
+    SCAN_MORE, SCAN_PARAMS, SCAN_PARAMS_LEN, SCAN_PIECE, SEEK_HOLE, ScanArgs, ScanCursor,
+    ScanRecord, errno_of_failure, failure_of_errno,
 };
 use crate::scan::{
     FileScan, LineFinder, READ_LEN, ScanEnd, ScanFault, ScanGoes, ScanWish, ScannedBytes,
@@ -139,6 +141,10 @@ fn stopped(stop: Stop) -> ScanFault {
     ScanFault::Finder(stop.to_string())
 }
 
+fn trap(stop: Stop) -> Outcome {
+    Outcome::Trap(stop.to_string())
+}
+
 impl Shared {
     fn scan(&self, task: &ScanTask) -> (Outcome, u64) {
         let mut scanning = match Scanning::new(self, task) {
@@ -176,7 +182,8 @@ struct Scanning<'a> {
     shared: &'a Shared,
     task: &'a ScanTask,
     fs: Option<Warm>,
-    finder: ModuleFinder<WasmtimeInstance>,
+    /// `None`: files are hashed.
+    finder: Option<ModuleFinder<WasmtimeInstance>>,
     out: Vec<u8>,
     begun: Instant,
     bytes: u64,
@@ -192,6 +199,14 @@ fn module_of(args: &ScanArgs) -> ModuleHash {
 
 impl<'a> Scanning<'a> {
     fn new(shared: &'a Shared, task: &'a ScanTask) -> Result<Self, Outcome> {
+        let is_hashing = task.args.flags & SCAN_HASH != 0;
+        let finder = (!is_hashing).then(|| Self::finder(shared, task)).transpose()?;
+        let fs = Some(shared.instance().map_err(trap)?);
+        let (out, begun) = (Vec::new(), Instant::now());
+        Ok(Self { shared, task, fs, finder, out, begun, bytes: 0 })
+    }
+
+    fn finder(shared: &Shared, task: &ScanTask) -> Result<ModuleFinder<WasmtimeInstance>, Outcome> {
         let module = module_of(&task.args);
         let missing = || {
             let code = failure_of_errno(libc::ENOEXEC);
@@ -203,11 +218,7 @@ impl<'a> Scanning<'a> {
         let engine = shared.modules.engine();
         let bound = (Bounding::Time, &budget);
         let instance = engine.instantiate(&program, (&shared.nothing, 0), bound);
-        let trap = |stop: Stop| Outcome::Trap(stop.to_string());
-        let finder = ModuleFinder::new(instance.map_err(trap)?, program.data_end, budget);
-        let fs = Some(shared.instance().map_err(trap)?);
-        let (out, begun) = (Vec::new(), Instant::now());
-        Ok(Self { shared, task, fs, finder, out, begun, bytes: 0 })
+        Ok(ModuleFinder::new(instance.map_err(trap)?, program.data_end, budget))
     }
 
     /// All files, as far as there is room and time; why there is no answer.
@@ -218,7 +229,10 @@ impl<'a> Scanning<'a> {
                 self.record(SCAN_MORE, (0, 0), &cursor.bytes());
                 break;
             }
-            let is_done = self.file(*file, cursor)?;
+            let is_done = match self.finder {
+                Some(_) => self.file(*file, cursor)?,
+                None => self.hash(*file, cursor.read)?,
+            };
             if !is_done {
                 break;
             }
@@ -241,17 +255,18 @@ impl<'a> Scanning<'a> {
 
     /// One file; false if it is to be gone on with.
     fn file(&mut self, file: FsInode, cursor: ScanCursor) -> Result<bool, String> {
+        let Some(finder) = &mut self.finder else { return Err("no finder".into()) };
         let wish = ScanWish {
             flags: self.task.args.flags,
             most: self.task.args.most,
-            memory_max: self.finder.room(),
+            memory_max: finder.room(),
         };
         let mut scan = FileScan::new(wish, cursor);
         let Some(mut fs) = self.fs.take() else { return Err("no instance".into()) };
         let (shared, who) = (self.shared, self.task.args.who);
-        let mut bytes = FileBytes { shared, fs: &mut fs, who, file, known: None, read: 0 };
+        let mut bytes = StoredBytes { shared, fs: &mut fs, who, file, known: None, read: 0 };
         let (cap, kill) = (self.task.out_cap, &self.task.kill);
-        let (out, finder, begun) = (&mut self.out, &mut self.finder, self.begun);
+        let (out, begun) = (&mut self.out, self.begun);
         let before = out.len();
         let mut tell = |line: ScannedLine<'_>| {
             let len = ScanRecord::LEN + line.bytes.len();
@@ -283,13 +298,46 @@ impl<'a> Scanning<'a> {
                 return Ok(false);
             }
             Err(ScanFault::Undecided) => self.record(SCAN_CLIENT, (0, 0), &cursor.bytes()),
-            Err(ScanFault::Read(errno)) => {
-                let errno = u64::try_from(errno).unwrap_or_default();
-                self.record(SCAN_FAILED, (errno, 0), b"");
-            }
+            Err(ScanFault::Read(errno)) => self.failed(errno),
             Err(ScanFault::Finder(why)) => return Err(why),
         }
         Ok(true)
+    }
+
+    /// A file cannot be read.
+    fn failed(&mut self, errno: i32) {
+        let errno = u64::try_from(errno).unwrap_or_default();
+        self.record(SCAN_FAILED, (errno, 0), b"");
+    }
+
+    /// Hashes one file from a piece on; false if it is to be gone on with.
+    fn hash(&mut self, file: FsInode, mut at: u64) -> Result<bool, String> {
+        let Some(mut fs) = self.fs.take() else { return Err("no instance".into()) };
+        let (shared, who) = (self.shared, self.task.args.who);
+        let mut bytes = StoredBytes { shared, fs: &mut fs, who, file, known: None, read: 0 };
+        let is_done = loop {
+            let HashedPiece { hash, version, end } = match bytes.hash_piece(at) {
+                Ok(piece) => piece,
+                Err(ScanFault::Read(errno)) => {
+                    self.failed(errno);
+                    break true;
+                }
+                Err(_) => return Err("the module fs has failed".into()),
+            };
+            let kind = if end.is_some() { SCAN_PIECE } else { SCAN_HASHED };
+            self.record(kind, (version, at), &hash);
+            let Some(next) = end else { break true };
+            at = next;
+            let has_time = self.begun.elapsed() <= TIME_MAX && !self.task.kill.is_killed();
+            if !has_time || !self.has_room(SCAN_HASH_LEN) {
+                let cursor = ScanCursor { line: at, read: at, ..ScanCursor::default() };
+                self.record(SCAN_MORE, (0, 0), &cursor.bytes());
+                break false;
+            }
+        };
+        self.bytes += bytes.read;
+        self.fs = Some(fs);
+        Ok(is_done)
     }
 }
 
@@ -381,19 +429,24 @@ impl<I: Instance> LineFinder for ModuleFinder<I> {
 }
 
 /// A file's bytes in the store.
-struct FileBytes<'a> {
+pub(super) struct StoredBytes<'a> {
     shared: &'a Shared,
     fs: &'a mut Warm,
     who: FsWho,
-    file: FsInode,
+    pub(super) file: FsInode,
     /// Where its bytes are, of those that were asked for last, and as of which version.
-    known: Option<(Found, u64)>,
+    pub(super) known: Option<(Found, u64)>,
     read: u64,
 }
 
-impl FileBytes<'_> {
+impl StoredBytes<'_> {
     /// Asks the module `fs`.
-    fn ask(&mut self, entry: &str, args: &[u8], out_cap: u32) -> Result<(Vec<u8>, u64), ScanFault> {
+    pub(super) fn ask(
+        &mut self,
+        entry: &str,
+        args: &[u8],
+        out_cap: u32,
+    ) -> Result<(Vec<u8>, u64), ScanFault> {
         let region = &self.shared.region;
         for _ in 0..TRIES_MAX {
             let since = region.begin();
@@ -429,7 +482,7 @@ impl FileBytes<'_> {
     }
 }
 
-impl ScannedBytes for FileBytes<'_> {
+impl ScannedBytes for StoredBytes<'_> {
     fn read(&mut self, offset: u64, len: usize, into: &mut Vec<u8>) -> Result<(), ScanFault> {
         let begin = into.len();
         for _ in 0..TRIES_MAX {

@@ -1,13 +1,15 @@
-//! What people ask of whole trees: find, du, count, rm -r, done next to the tree by a few requests.
+//! What people ask of whole trees: find, du, count, rm -r, cp -r, done next to the tree by a few
+//! requests.
 //!
 //! Reads no mount: paths in one are found at the server that it is of. Prints nothing by itself.
 //!
 //! Modules in reading order: `place` (where a path is), `resolve` (what it stands for), `program`
 //! (what is asked of each name), `expression` (find's arguments) with `numbers`, `rights` and
 //! `accounts`, `trail` (paths of what a walk tells), `find`, `usage` (du and count), `remove`,
-//! `grep`.
+//! `grep`, `tree_hash`, `cp`.
 
 mod accounts;
+mod cp;
 mod expression;
 mod find;
 mod grep;
@@ -18,8 +20,10 @@ mod remove;
 mod resolve;
 mod rights;
 mod trail;
+mod tree_hash;
 mod usage;
 
+pub use cp::{CpExisting, CpKeep, CpSource, CpTarget, CpWish, TreeCopier};
 pub use expression::{FindAction, FindExpression, FindMoment};
 pub use find::{FindTeller, FindTold, find};
 pub use grep::{
@@ -29,6 +33,7 @@ pub use grep::{
 pub use place::{FsPlace, PlaceMount};
 pub use remove::remove_tree;
 pub use resolve::{LastLink, ResolvedPath, resolve};
+pub use tree_hash::{TreeHash, hash_local, hash_tree};
 pub use usage::{UsageLine, UsageSeen, UsageTeller, count, usage};
 
 use crate::client::FsError;

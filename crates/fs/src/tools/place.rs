@@ -38,8 +38,18 @@ impl FsPlace {
     /// # Errors
     /// [`ToolError::Path`]: it is no path, or in no mount.
     pub fn of(word: &OsStr) -> Result<Self, ToolError> {
+        let why = "it is in no mount of outboard fs: write HOST:/path, or a path in one";
+        let none = || ToolError::Path { path: word.as_bytes().to_vec(), why: why.to_owned() };
+        Self::find(word)?.ok_or_else(none)
+    }
+
+    /// As [`Self::of`]; `None`: it is a path of this machine that is in no mount.
+    ///
+    /// # Errors
+    /// [`ToolError::Path`]: it is no path.
+    pub fn find(word: &OsStr) -> Result<Option<Self>, ToolError> {
         match Self::remote(word.as_bytes()) {
-            Some(place) => Ok(place),
+            Some(place) => Ok(Some(place)),
             None => Self::mounted(word, &mounts()?),
         }
     }
@@ -53,7 +63,7 @@ impl FsPlace {
         is_host.then(place)
     }
 
-    fn mounted(word: &OsStr, mounts: &[PlaceMount]) -> Result<Self, ToolError> {
+    fn mounted(word: &OsStr, mounts: &[PlaceMount]) -> Result<Option<Self>, ToolError> {
         let shown = word.as_bytes().to_vec();
         let fault = |why: String| ToolError::Path { path: word.as_bytes().to_vec(), why };
         let path = whole(Path::new(word)).map_err(|error| {
@@ -62,13 +72,13 @@ impl FsPlace {
         let inside = mounts.iter().filter(|mount| path.starts_with(&mount.directory));
         // The last of those on one directory covers the others.
         let mount = inside.max_by_key(|mount| mount.directory.as_os_str().len());
-        let none = || {
-            fault("it is in no mount of outboard fs: write HOST:/path, or a path in one".to_owned())
-        };
-        let mount = mount.filter(|mount| mount.kind == MOUNT_TYPE).ok_or_else(none)?;
-        let host = mount.source.strip_suffix(":/").ok_or_else(none)?.to_owned();
-        let rest = path.strip_prefix(&mount.directory).unwrap_or(&path);
-        Ok(Self { host, path: [b"/", rest.as_os_str().as_bytes()].concat(), shown })
+        let mount = mount.filter(|mount| mount.kind == MOUNT_TYPE);
+        let ours = mount.and_then(|mount| Some((mount, mount.source.strip_suffix(":/")?)));
+        Ok(ours.map(|(mount, host)| {
+            let rest = path.strip_prefix(&mount.directory).unwrap_or(&path);
+            let path = [b"/", rest.as_os_str().as_bytes()].concat();
+            Self { host: host.to_owned(), path, shown }
+        }))
     }
 }
 
@@ -154,16 +164,19 @@ mod tests {
         let here = fs::canonicalize(directory.path()).expect("there");
         fs::create_dir(here.join("x")).expect("made");
         let word = here.join("x/.");
-        assert!(FsPlace::mounted(word.as_os_str(), &mounts).is_err(), "in no mount");
+        let place = FsPlace::mounted(word.as_os_str(), &mounts).expect("a path");
+        assert_eq!(place, None, "in no mount");
         let kind = MOUNT_TYPE.to_owned();
         mounts.push(PlaceMount { directory: here.clone(), source: "n02:/".into(), kind });
-        let place = FsPlace::mounted(word.as_os_str(), &mounts).expect("in a mount");
+        let place = FsPlace::mounted(word.as_os_str(), &mounts).expect("a path");
+        let place = place.expect("in a mount");
         assert_eq!((place.host.as_str(), &place.path[..]), ("n02", &b"/x"[..]));
         let missing = FsPlace::mounted(here.join("y").as_os_str(), &mounts);
         let missing = missing.expect_err("not there").to_string();
         assert!(missing.ends_with("y': No such file or directory"), "{missing}");
         let kind = "tmpfs".to_owned();
         mounts.push(PlaceMount { directory: here.join("x"), source: "none".into(), kind });
-        assert!(FsPlace::mounted(word.as_os_str(), &mounts).is_err(), "covered");
+        let place = FsPlace::mounted(word.as_os_str(), &mounts).expect("a path");
+        assert_eq!(place, None, "covered");
     }
 }

@@ -25,6 +25,8 @@ pub struct ResolvedPath {
     pub found: FsAnswer,
     /// The directory that it has its name in, and the name; `None`: it is the root.
     pub parent: Option<(FsInode, Vec<u8>)>,
+    /// The directories above it, the root first.
+    pub above: Vec<FsInode>,
 }
 
 impl ResolvedPath {
@@ -104,7 +106,8 @@ impl<'a> Resolving<'a> {
             return Err(FsError::of(libc::ENOTDIR));
         }
         let parent = self.above.last().map(|(parent, _)| (parent.inode, name));
-        Ok(ResolvedPath { found, parent })
+        let above = self.above.iter().map(|(dir, _)| dir.inode).collect();
+        Ok(ResolvedPath { found, parent, above })
     }
 
     /// Goes along names as far as there are no links, nor a way back.

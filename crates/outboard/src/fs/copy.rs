@@ -73,7 +73,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// Where a copy goes: in a mount the last name need not be there.
-fn place_of(word: &OsStr) -> Result<FsPlace, Box<dyn Error>> {
+pub(super) fn place_of(word: &OsStr) -> Result<FsPlace, Box<dyn Error>> {
     let error = match FsPlace::of(word) {
         Ok(place) => return Ok(place),
         Err(error) => error,

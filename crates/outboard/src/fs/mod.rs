@@ -3,11 +3,13 @@
 mod at;
 mod check;
 mod copy;
+mod cp;
 mod grep;
 mod mount;
 mod serve;
 mod snapshot;
 mod stats;
+mod tree_hash;
 mod trees;
 
 use crate::active::{FsExecArgs, fs_exec};
@@ -28,7 +30,9 @@ pub(crate) enum FsCommand {
     Grep(grep::GrepArgs),
     Count(trees::CountArgs),
     Du(trees::DuArgs),
+    Cp(cp::CpArgs),
     Rm(trees::RmArgs),
+    TreeHash(tree_hash::TreeHashArgs),
     Stats(stats::FsStatsArgs),
     Import(copy::ImportArgs),
     Export(copy::ExportArgs),
@@ -48,7 +52,9 @@ pub(crate) fn run(command: FsCommand) -> Result<ExitCode, Box<dyn Error>> {
         FsCommand::Grep(args) => grep::grep(&args),
         FsCommand::Count(args) => trees::count(&args),
         FsCommand::Du(args) => trees::du(&args),
+        FsCommand::Cp(args) => cp::cp(&args),
         FsCommand::Rm(args) => trees::rm(&args),
+        FsCommand::TreeHash(args) => tree_hash::tree_hash(&args),
         FsCommand::Stats(args) => stats::stats(&args).map(success),
         FsCommand::Import(args) => copy::import(&args),
         FsCommand::Export(args) => copy::export(&args),

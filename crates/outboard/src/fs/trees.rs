@@ -160,7 +160,7 @@ impl Printer {
     }
 }
 
-fn code(has_failed: bool) -> ExitCode {
+pub(super) fn code(has_failed: bool) -> ExitCode {
     if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 

@@ -73,6 +73,28 @@ impl TourNodes {
         Ok(all)
     }
 
+    /// One node with a file system.
+    pub(super) fn with_store(guide: &Guide) -> Result<Self, Trouble> {
+        let (mut all, own) = Self::none(guide, "fs")?;
+        // A string of JSON is one of TOML.
+        let store = json!(own.join("store").to_string_lossy());
+        let config = format!("[fs]\nstore = {store}\nsize = \"256MiB\"\nroot_squash = false\n");
+        let (own, files) = (own.join("node"), own);
+        let node = all.node(guide, NodeSetup { service: "fs", own: &own, config, files })?;
+        all.nodes.push(node);
+        Ok(all)
+    }
+
+    /// What a command of this program prints, with the nodes' key.
+    pub(super) fn told(&self, words: &[&str]) -> Result<String, Trouble> {
+        let output = self.command()?.args(words).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(Trouble::failed(&words.join(" "), said.trim())),
+        }
+    }
+
     /// A key in a directory of its own, and no nodes.
     fn none(guide: &Guide, name: &str) -> Result<(Self, PathBuf), Trouble> {
         let own = guide.place.directory(name)?;

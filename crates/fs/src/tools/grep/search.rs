@@ -339,6 +339,11 @@ impl Searching<'_, '_> {
             }
             ScanTold::Client(cursor) => self.here(file, cursor)?,
             ScanTold::More(_) => return Ok(()),
+            // Nobody has asked for hashes.
+            ScanTold::Piece(..) | ScanTold::Hashed(..) => {
+                let error = FsError::Answer { entry: "scan" };
+                return Err(ToolError::Fs { path: path.to_vec(), error });
+            }
         }
         *rest = others;
         Ok(())
