@@ -3,15 +3,17 @@
 
 use super::*;
 
+/// What a name stood for: the inode, whether it is gone, its names and its holders.
+type Removed = (Id, bool, u32, u32);
+
 impl Tree<'_> {
-    /// What the directory is then, and for each name that was removed: the inode, whether it is
-    /// gone, its names and its holders.
+    /// What the directory is then, and what was removed.
     fn unlink_many(
         &mut self,
         dir: Id,
         names: &[&[u8]],
         flags: u32,
-    ) -> Result<(Found, Vec<(Id, bool, u32, u32)>), i32> {
+    ) -> Result<(Found, Vec<Removed>), i32> {
         let words = [dir.0, dir.1, pair(flags, u32::try_from(names.len()).expect("few"))];
         let name = |name: &&[u8]| {
             [&u16::try_from(name.len()).expect("short").to_le_bytes()[..], name].concat()
@@ -34,7 +36,7 @@ fn names_are_removed_up_to_the_first_that_cannot_be() {
     let mut tree = Tree::new(&mut sides);
     let empty = tree.stats();
     let dir = tree.make(ROOT, DIRECTORY | 0o1777, b"d", b"").expect("made").id;
-    let mut make = |tree: &mut Tree<'_>, name: &[u8]| {
+    let make = |tree: &mut Tree<'_>, name: &[u8]| {
         tree.make(dir, FILE | 0o600, name, b"").expect("made").id
     };
     let [a, b] = [make(&mut tree, b"a"), make(&mut tree, b"b")];
