@@ -2,6 +2,7 @@
 //!
 //! Needs FUSE, and sqlite3 for one test; where there is none the tests say so and do nothing.
 
+#[expect(dead_code, reason = "another test uses the rest")]
 #[path = "support/served.rs"]
 mod served;
 
