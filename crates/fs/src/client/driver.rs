@@ -270,6 +270,14 @@ impl CallDriver {
         let _sent = driven.client.send_begun();
     }
 
+    /// Whether a call is over, as far as anything has come: nobody waits.
+    pub(super) fn is_over(&self, ticket: CallTicket) -> bool {
+        let mut driven = self.lock();
+        // An error is the next look's as well.
+        let _taken = driven.take_beside();
+        driven.waiting.get(&ticket).is_none_or(|call| call.over.is_some())
+    }
+
     /// Nobody asks for a call's outcome any more.
     pub(super) fn abandon(&self, ticket: CallTicket) {
         self.lock().abandon(ticket);

@@ -367,6 +367,12 @@ fn bytes_of(result: &[u8], most: u64) -> Result<FileRead, FsError> {
 }
 
 impl PendingChange {
+    /// Whether its outcome is here; [`end`](Self::end) may have to ask once more nevertheless.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.call.ticket.is_none_or(|ticket| self.call.client.driver.is_over(ticket))
+    }
+
     /// Waits until it is made. Where the attributes are refused that are set with it, the bytes are
     /// written nevertheless.
     ///

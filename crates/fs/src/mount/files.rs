@@ -216,8 +216,12 @@ impl OpenInode {
     }
 
     /// Sends what is held without waiting for anything; whether nothing is held any more.
-    pub(super) fn send_soon(&self) -> bool {
+    pub(super) fn send_soon(&self, changed: ChangedHere<'_>) -> bool {
         let Ok(mut writes) = self.writes.try_lock() else { return false };
+        // What was sent here before nobody else has taken, perhaps.
+        while writes.under_way.front().is_some_and(|(_, change)| change.is_over()) {
+            self.end_oldest(&mut writes, changed);
+        }
         if writes.is_clean() || !writes.under_way.is_empty() {
             return writes.is_clean();
         }

@@ -97,7 +97,7 @@ fn send(tree: &Weak<MountedTree>, held: &HeldInodes) {
         let open = next.and_then(|inode| tree.in_use(inode));
         let Some(open) = open else { continue };
         open.set_awaited(false);
-        if !open.send_soon() {
+        if !open.send_soon(&tree.changes_here(tree.ask())) {
             tree.is_held(&open);
         }
     }
