@@ -1,6 +1,6 @@
 //! Stores that are none, are somebody else's, or are damaged.
 
-use super::recorded::{Luck, RecordedDisk};
+use super::recorded::{Asked, Luck, RecordedDisk};
 use super::world::{Past, SHAPE, World, on_request, options};
 use super::{Random, is_full};
 use crate::store::record::BATCH_HEAD;
@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A store, and its last commit.
 fn used(seed: u64, log_max: u64) -> (World, u64) {
@@ -31,9 +31,23 @@ fn used(seed: u64, log_max: u64) -> (World, u64) {
 /// that all of it is durable.
 fn rested(seed: u64, log_max: u64) -> (Arc<RecordedDisk>, Past, u64) {
     let (world, last) = used(seed, log_max);
-    thread::sleep(Duration::from_millis(800));
+    let end = Instant::now() + Duration::from_mins(1);
+    while !has_said_all(&world.disk) {
+        assert!(Instant::now() < end, "the log does not say that all is durable");
+        thread::sleep(Duration::from_millis(20));
+    }
     let (disk, _, past) = world.kill();
     (disk, past, last)
+}
+
+/// The log's last batch has no records: it says that all before it is durable.
+fn has_said_all(disk: &RecordedDisk) -> bool {
+    let (_, asked) = disk.history();
+    let batches = asked.iter().rev().filter_map(|asked| match asked {
+        Asked::Write { bytes, .. } if bytes.starts_with(b"obfslog1") => Some(bytes),
+        _ => None,
+    });
+    batches.take(1).any(|batch| batch.len() == BATCH_HEAD)
 }
 
 /// Whatever was done to the disk is noticed, or does no harm.
