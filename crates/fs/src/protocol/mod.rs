@@ -36,10 +36,10 @@ pub use locks::{
 pub use notes::{FsNote, FsNotice, LEASE, NOTES, StalePart};
 pub use ranges::{ByteRange, LockRanges};
 pub use scans::{
-    SCAN_CLIENT, SCAN_DONE, SCAN_ENTRY, SCAN_FAILED, SCAN_FILES_MAX, SCAN_FIRST, SCAN_HASH,
-    SCAN_HASH_LEN, SCAN_HASHED, SCAN_INVERT, SCAN_LINE, SCAN_LINES, SCAN_MORE, SCAN_NUMBERS,
-    SCAN_PARAMS, SCAN_PARAMS_LEN, SCAN_PIECE, SCAN_PIECE_LEN, SCAN_SKIP_BINARY, SCAN_TEXT,
-    ScanArgs, ScanCursor, ScanRecord, ScanTold, parse_scan, parse_scan_args, scan_args,
+    SCAN_CLIENT, SCAN_CONTEXT, SCAN_DONE, SCAN_ENTRY, SCAN_FAILED, SCAN_FILES_MAX, SCAN_FIRST,
+    SCAN_HASH, SCAN_HASH_LEN, SCAN_HASHED, SCAN_INVERT, SCAN_LINE, SCAN_LINES, SCAN_MORE,
+    SCAN_NUMBERS, SCAN_PARAMS, SCAN_PARAMS_LEN, SCAN_PIECE, SCAN_PIECE_LEN, SCAN_SKIP_BINARY,
+    SCAN_TEXT, ScanArgs, ScanCursor, ScanRecord, ScanTold, parse_scan, parse_scan_args, scan_args,
 };
 pub use structures::{
     FsAccessArgs, FsAnswer, FsAttrArgs, FsBlocksRun, FsExtent, FsInitArgs, FsInode, FsInodeArgs,

@@ -60,6 +60,8 @@ pub const SCAN_PIECE: u32 = 6;
 /// A file's last piece, which ends it: as [`SCAN_PIECE`], but of a file that has one piece only,
 /// and of a symbolic link's target, it is the hash itself.
 pub const SCAN_HASHED: u32 = 7;
+/// A line that is told for the sake of another one, before or behind it.
+pub const SCAN_CONTEXT: u32 = 8;
 
 /// Bytes of a piece that is hashed by itself.
 pub const SCAN_PIECE_LEN: u64 = 16 << 20;
@@ -71,6 +73,10 @@ layouts! {
     ScanCursor {
         /// Where the first line begins that is not.
         line: u64,
+        /// Where the first line before begins that may still be told for its sake.
+        kept: u64,
+        /// How many lines are still told for the sake of one before.
+        after: u64,
         /// Where what was read ends.
         read: u64,
         /// Lines before.
@@ -93,6 +99,10 @@ layouts! {
         count: u32,
         /// Lines of one file, at most.
         most: u64,
+        /// Lines that are told before each of them.
+        before: u32,
+        /// Lines that are told behind each of them.
+        after: u32,
         /// How far the first file is.
         cursor: ScanCursor,
     }
@@ -113,7 +123,7 @@ layouts! {
 /// What is told of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanTold<'a> {
-    /// A line of the file, with its end.
+    /// A line of the file, with its end; a [`SCAN_LINE`] or a [`SCAN_CONTEXT`].
     Line(ScanRecord, &'a [u8]),
     /// The file is done.
     Done(ScanRecord),
@@ -150,13 +160,19 @@ pub fn parse_scan_args(bytes: &[u8]) -> Option<(ScanArgs, Vec<FsInode>)> {
     let (args, mut rest) = ScanArgs::split(bytes)?;
     let count = usize::try_from(args.count).ok().filter(|count| *count <= SCAN_FILES_MAX)?;
     let files: Option<Vec<FsInode>> = (0..count).map(|_| FsInode::take(&mut rest)).collect();
-    let cursor = args.cursor;
-    // A file has no more lines than bytes: numbers that are added to must not be larger.
-    let counts = [cursor.number, cursor.selected, cursor.first_null];
-    let is_sound = cursor.line <= cursor.read
-        && cursor.read <= super::SIZE_MAX
-        && counts.into_iter().all(|count| count <= super::SIZE_MAX + 1);
-    files.filter(|_| rest.is_empty() && is_sound).map(|files| (args, files))
+    files.filter(|_| rest.is_empty() && args.cursor.is_sound()).map(|files| (args, files))
+}
+
+impl ScanCursor {
+    /// Whether a file can be looked through so far: numbers that are added to and subtracted are
+    /// not larger than a file, which has no more lines than bytes.
+    fn is_sound(&self) -> bool {
+        let counts = [self.number, self.selected, self.first_null];
+        self.kept <= self.line
+            && self.line <= self.read
+            && self.read <= super::SIZE_MAX
+            && counts.into_iter().all(|count| count <= super::SIZE_MAX + 1)
+    }
 }
 
 /// Takes an answer for so many files apart; `None` if it is none. It tells of all of them, or of
@@ -169,11 +185,11 @@ pub fn parse_scan(mut answer: &[u8], files: usize) -> Option<Vec<ScanTold<'_>>> 
         let (mut bytes, rest) = answer.split_at_checked(usize::try_from(record.len).ok()?)?;
         answer = rest;
         let one = match record.kind {
-            SCAN_LINE if bytes.ends_with(b"\n") => ScanTold::Line(record, bytes),
+            SCAN_LINE | SCAN_CONTEXT if bytes.ends_with(b"\n") => ScanTold::Line(record, bytes),
             SCAN_DONE if bytes.is_empty() => ScanTold::Done(record),
             SCAN_FAILED if bytes.is_empty() => ScanTold::Failed(i32::try_from(record.number).ok()?),
             SCAN_CLIENT | SCAN_MORE if bytes.len() == ScanCursor::LEN => {
-                let cursor = ScanCursor::take(&mut bytes)?;
+                let cursor = ScanCursor::take(&mut bytes).filter(ScanCursor::is_sound)?;
                 match record.kind {
                     SCAN_CLIENT => ScanTold::Client(cursor),
                     _ => ScanTold::More(cursor),
@@ -242,6 +258,7 @@ mod tests {
             |cursor| parse_scan_args(&scan_args(&ScanArgs { cursor, ..none }, &[])).is_none();
         assert!(!refused(ScanCursor { number: 7, ..ScanCursor::default() }));
         assert!(refused(turned));
+        assert!(refused(ScanCursor { kept: 4, line: 3, read: 9, ..ScanCursor::default() }));
         assert!(refused(ScanCursor { number: u64::MAX, ..ScanCursor::default() }));
         assert!(refused(ScanCursor { selected: u64::MAX, ..ScanCursor::default() }));
         assert!(refused(ScanCursor { first_null: u64::MAX, ..ScanCursor::default() }));

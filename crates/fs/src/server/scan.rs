@@ -10,9 +10,9 @@ use super::modules::fs_module;
 use super::reads::{Found, room_for};
 use crate::protocol::{
     BLOCK_LEN, FsInode, FsInodeArgs, FsLayout, FsReadArgs, FsSeekArgs, FsWho, SCAN_CLIENT,
-    SCAN_DONE, SCAN_ENTRY, SCAN_FAILED, SCAN_HASH, SCAN_HASH_LEN, SCAN_HASHED, SCAN_LINE,
-    SCAN_MORE, SCAN_PARAMS, SCAN_PARAMS_LEN, SCAN_PIECE, SEEK_HOLE, ScanArgs, ScanCursor,
-    ScanRecord, errno_of_failure, failure_of_errno,
+    SCAN_CONTEXT, SCAN_DONE, SCAN_ENTRY, SCAN_FAILED, SCAN_HASH, SCAN_HASH_LEN, SCAN_HASHED,
+    SCAN_LINE, SCAN_MORE, SCAN_PARAMS, SCAN_PARAMS_LEN, SCAN_PIECE, SEEK_HOLE, ScanArgs,
+    ScanCursor, ScanRecord, errno_of_failure, failure_of_errno,
 };
 use crate::scan::{
     FileScan, LineFinder, READ_LEN, ScanEnd, ScanFault, ScanGoes, ScanWish, ScannedBytes,
@@ -259,6 +259,7 @@ impl<'a> Scanning<'a> {
         let wish = ScanWish {
             flags: self.task.args.flags,
             most: self.task.args.most,
+            around: (self.task.args.before, self.task.args.after),
             memory_max: finder.room(),
         };
         let mut scan = FileScan::new(wish, cursor);
@@ -275,7 +276,8 @@ impl<'a> Scanning<'a> {
             }
             let len = u32::try_from(line.bytes.len()).unwrap_or(u32::MAX);
             let (number, offset) = (line.number, line.offset);
-            ScanRecord { kind: SCAN_LINE, len, number, offset }.put(out);
+            let kind = if line.is_context { SCAN_CONTEXT } else { SCAN_LINE };
+            ScanRecord { kind, len, number, offset }.put(out);
             out.extend_from_slice(line.bytes);
             ScanGoes::On
         };
@@ -330,7 +332,7 @@ impl<'a> Scanning<'a> {
             at = next;
             let has_time = self.begun.elapsed() <= TIME_MAX && !self.task.kill.is_killed();
             if !has_time || !self.has_room(SCAN_HASH_LEN) {
-                let cursor = ScanCursor { line: at, read: at, ..ScanCursor::default() };
+                let cursor = ScanCursor { line: at, kept: at, read: at, ..ScanCursor::default() };
                 self.record(SCAN_MORE, (0, 0), &cursor.bytes());
                 break false;
             }

@@ -12,8 +12,8 @@ use super::{GrepPattern, LineMatcher};
 use crate::client::{FsCaller, FsClient, FsError, PendingScan, TRANSFER_MAX, TreeWalk, words_of};
 use crate::protocol::{
     FIND_ATTRIBUTES, FIND_IS_ENTERED, FIND_IS_ERROR, FIND_IS_MATCH, FindArgs, FsInode,
-    SCAN_FILES_MAX, SCAN_FIRST, SCAN_INVERT, SCAN_LINES, SCAN_NUMBERS, SCAN_SKIP_BINARY, SCAN_TEXT,
-    SEEK_HOLE, ScanArgs, ScanCursor, ScanTold, WalkRecord, parse_scan,
+    SCAN_CONTEXT, SCAN_FILES_MAX, SCAN_FIRST, SCAN_INVERT, SCAN_LINES, SCAN_NUMBERS,
+    SCAN_SKIP_BINARY, SCAN_TEXT, SEEK_HOLE, ScanArgs, ScanCursor, ScanTold, WalkRecord, parse_scan,
 };
 use crate::scan::{
     FileScan, READ_LEN, ScanEnd, ScanFault, ScanGoes, ScanWish, ScannedBytes, ScannedLine,
@@ -66,6 +66,8 @@ pub struct GrepWish {
     pub binary: GrepBinary,
     /// Lines of one file, at most.
     pub most: u64,
+    /// Lines that are told before each of them, and behind it.
+    pub around: (u32, u32),
 }
 
 /// What is told.
@@ -81,6 +83,8 @@ pub enum GrepTold<'a> {
         offset: u64,
         /// Its bytes.
         bytes: &'a [u8],
+        /// It is told for the sake of another line beside it.
+        is_context: bool,
     },
     /// A file is done.
     Done {
@@ -175,8 +179,9 @@ pub fn grep(
     let module = pattern.module().map(|module| client.load_scanner(module));
     let module = module.transpose().map_err(fault)?;
     let words = module.map(words_of).unwrap_or_default();
-    let args =
-        ScanArgs { module: words, flags: wish.flags(), most: wish.most, ..ScanArgs::default() };
+    let (flags, (before, after)) = (wish.flags(), wish.around);
+    let most = wish.most;
+    let args = ScanArgs { module: words, flags, most, before, after, ..ScanArgs::default() };
     let mut searching = Searching {
         client,
         caller,
@@ -328,7 +333,8 @@ impl Searching<'_, '_> {
         match told {
             ScanTold::Line(record, bytes) => {
                 let (number, offset) = (record.number, record.offset);
-                let told = GrepTold::Line { path, number, offset, bytes };
+                let is_context = record.kind == SCAN_CONTEXT;
+                let told = GrepTold::Line { path, number, offset, bytes, is_context };
                 self.goes = (self.teller.told)(&told)?;
                 return Ok(());
             }
@@ -361,16 +367,17 @@ impl Searching<'_, '_> {
             self.matcher = Some(self.pattern.matcher()?);
         }
         let Some(matcher) = &mut self.matcher else { return Ok(()) };
-        let wish =
-            ScanWish { flags: self.wish.flags(), most: self.wish.most, memory_max: usize::MAX };
+        let (flags, most, around) = (self.wish.flags(), self.wish.most, self.wish.around);
+        let wish = ScanWish { flags, most, around, memory_max: usize::MAX };
         let (client, caller) = (self.client, self.caller);
         let mut bytes = RemoteBytes { client, caller, inode: file.inode, at: 0, kept: Vec::new() };
         let mut scan = FileScan::new(wish, cursor);
         let (told, mut over) = (&mut *self.teller.told, Ok(GrepGoes::On));
         let mut tell = |line: ScannedLine<'_>| {
-            let ScannedLine { number, offset, bytes } = line;
+            let ScannedLine { number, offset, bytes, is_context } = line;
             if matches!(over, Ok(GrepGoes::On)) {
-                over = told(&GrepTold::Line { path: &file.path, number, offset, bytes });
+                let path = &file.path[..];
+                over = told(&GrepTold::Line { path, number, offset, bytes, is_context });
             }
             if matches!(over, Ok(GrepGoes::On)) { ScanGoes::On } else { ScanGoes::Later }
         };

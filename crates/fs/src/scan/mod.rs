@@ -3,7 +3,11 @@
 //!
 //! The same code works at the server and at the client. It reads and finds nothing itself, and
 //! holds one line more than it reads at a time. What GNU grep makes of a file depends on how it
-//! reads: 96 KiB at a time; so does this.
+//! reads: 96 KiB at a time; so does this. Lines around those that are meant are in `context`.
+
+mod context;
+#[cfg(test)]
+mod tests;
 
 use crate::protocol::{
     SCAN_FIRST, SCAN_INVERT, SCAN_LINES, SCAN_NUMBERS, SCAN_SKIP_BINARY, SCAN_TEXT, ScanCursor,
@@ -64,6 +68,8 @@ pub struct ScannedLine<'a> {
     pub offset: u64,
     /// The line with its end.
     pub bytes: &'a [u8],
+    /// It is told for the sake of another line beside it.
+    pub is_context: bool,
 }
 
 /// Whether whoever is told goes on.
@@ -82,7 +88,9 @@ pub struct ScanWish {
     pub flags: u32,
     /// Lines, at most.
     pub most: u64,
-    /// Bytes that a line, and what is read with it, may have in memory.
+    /// Lines that are told before each of them, and behind it.
+    pub around: (u32, u32),
+    /// Bytes that a line, and what is read with it, may have in memory; and lines before it.
     pub memory_max: usize,
 }
 
@@ -106,16 +114,39 @@ pub enum ScanEnd {
 pub struct FileScan {
     wish: ScanWish,
     at: ScanCursor,
-    /// Bytes from `at.line` to `at.read`.
+    /// Bytes from `at.kept` to `at.read`.
     buffer: Vec<u8>,
     found: Vec<usize>,
 }
 
 /// What to do after some lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Lines,
     Stop,
     Later,
+}
+
+/// Whoever is told.
+type Tell<'a> = &'a mut dyn FnMut(ScannedLine<'_>) -> ScanGoes;
+
+/// What is in the buffer: bytes from an offset on.
+#[derive(Clone, Copy)]
+struct Text<'a> {
+    bytes: &'a [u8],
+    base: u64,
+}
+
+impl<'a> Text<'a> {
+    /// Where an offset is in the bytes.
+    fn place(&self, offset: u64) -> usize {
+        usize::try_from(offset - self.base).unwrap_or(usize::MAX).min(self.bytes.len())
+    }
+
+    /// From an offset on.
+    fn from(&self, offset: u64) -> &'a [u8] {
+        &self.bytes[self.place(offset)..]
+    }
 }
 
 impl FileScan {
@@ -158,12 +189,12 @@ impl FileScan {
         tell: &mut dyn FnMut(ScannedLine<'_>) -> ScanGoes,
         goes_on: &mut dyn FnMut(usize) -> bool,
     ) -> Result<ScanEnd, ScanFault> {
-        if self.is_done() {
-            return Ok(self.done());
-        }
         // What was read before is looked at first.
         let mut has_more = self.read_again(bytes)?;
-        let mut is_new = self.buffer.is_empty();
+        if self.is_done() {
+            return self.rest(has_more, bytes, tell, goes_on);
+        }
+        let mut is_new = self.at.read == self.at.line;
         loop {
             if is_new {
                 let len = self.buffer.len();
@@ -176,10 +207,9 @@ impl FileScan {
                 }
             }
             let has_read = std::mem::replace(&mut is_new, true);
-            let end = self.buffer.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            match self.lines(end, finder, tell)? {
+            match self.lines(self.whole_lines(), finder, tell)? {
                 Next::Lines => {}
-                Next::Stop => return Ok(self.done()),
+                Next::Stop => return self.rest(has_more, bytes, tell, goes_on),
                 Next::Later => return Ok(ScanEnd::Later),
             }
             if !has_more {
@@ -190,36 +220,49 @@ impl FileScan {
                 return Ok(ScanEnd::Later);
             }
         }
-        if !self.buffer.is_empty() {
+        if self.ends_amid_line() {
             self.buffer.push(b'\n');
-            if let Next::Later = self.lines(self.buffer.len(), finder, tell)? {
+            if self.lines(self.buffer.len(), finder, tell)? == Next::Later {
                 return Ok(ScanEnd::Later);
             }
         }
         Ok(self.done())
     }
 
+    /// Where the whole lines of the buffer end.
+    fn whole_lines(&self) -> usize {
+        self.buffer.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)
+    }
+
+    /// Whether there are bytes behind the last whole line.
+    fn ends_amid_line(&self) -> bool {
+        self.buffer.last().is_some_and(|last| *last != b'\n')
+    }
+
     /// Reads what was read before the cursor was made; whether there may be more.
     fn read_again(&mut self, bytes: &mut dyn ScannedBytes) -> Result<bool, ScanFault> {
-        let before = usize::try_from(self.at.read - self.at.line).unwrap_or(usize::MAX);
+        let before = usize::try_from(self.at.read - self.at.kept).unwrap_or(usize::MAX);
         if before == 0 {
             return Ok(true);
         }
-        if before > self.wish.memory_max {
-            return Err(ScanFault::Undecided);
-        }
-        bytes.read(self.at.line, before, &mut self.buffer)?;
+        self.check_room(0)?;
+        bytes.read(self.at.kept, before, &mut self.buffer)?;
         self.zap(0);
         Ok(self.buffer.len() == before)
     }
 
+    /// Whether there is memory for lines, so many bytes more, and the lines before.
+    fn check_room(&self, more: usize) -> Result<(), ScanFault> {
+        let len = |from, to| usize::try_from(to - from).unwrap_or(usize::MAX);
+        let lines = len(self.at.line, self.at.read).saturating_add(more);
+        let most = lines.max(len(self.at.kept, self.at.line));
+        if most > self.wish.memory_max { Err(ScanFault::Undecided) } else { Ok(()) }
+    }
+
     /// Reads on; whether there may be more, and `None` if the file is left out.
     fn read_more(&mut self, bytes: &mut dyn ScannedBytes) -> Result<Option<bool>, ScanFault> {
-        let len = self.buffer.len();
-        if len + READ_LEN > self.wish.memory_max {
-            return Err(ScanFault::Undecided);
-        }
-        let is_first = self.at.read == 0;
+        self.check_room(READ_LEN)?;
+        let (len, is_first) = (self.buffer.len(), self.at.read == 0);
         bytes.read(self.at.read, READ_LEN, &mut self.buffer)?;
         let read = self.buffer.len() - len;
         self.at.read += read as u64;
@@ -257,17 +300,23 @@ impl FileScan {
         }
     }
 
-    /// Looks at the whole lines that the buffer begins with, which end there.
+    /// Looks at the whole lines of the buffer that are not looked at, which end there.
     fn lines(
         &mut self,
         end: usize,
         finder: &mut dyn LineFinder,
-        tell: &mut dyn FnMut(ScannedLine<'_>) -> ScanGoes,
+        tell: Tell<'_>,
     ) -> Result<Next, ScanFault> {
+        self.with_text(end, |scan, text| scan.lines_of(text, finder, tell))
+    }
+
+    /// Does something with the buffer up to there, and forgets what is not needed of it any more.
+    fn with_text<T>(&mut self, end: usize, work: impl FnOnce(&mut Self, Text<'_>) -> T) -> T {
         let buffer = std::mem::take(&mut self.buffer);
-        let begin = self.at.line;
-        let result = self.lines_of(&buffer[..end], finder, tell);
-        let done = usize::try_from(self.at.line - begin).unwrap_or(usize::MAX).min(buffer.len());
+        let text = Text { bytes: &buffer[..end], base: self.at.kept };
+        let result = work(self, text);
+        self.keep_before(text);
+        let done = text.place(self.at.kept);
         self.buffer = buffer;
         self.buffer.drain(..done);
         result
@@ -275,24 +324,24 @@ impl FileScan {
 
     fn lines_of(
         &mut self,
-        lines: &[u8],
+        text: Text<'_>,
         finder: &mut dyn LineFinder,
-        tell: &mut dyn FnMut(ScannedLine<'_>) -> ScanGoes,
+        tell: Tell<'_>,
     ) -> Result<Next, ScanFault> {
-        let mut at = 0;
-        while at < lines.len() {
+        while !text.from(self.at.line).is_empty() {
+            let lines = text.from(self.at.line);
             let mut found = std::mem::take(&mut self.found);
             found.clear();
             let left = self.wish.most.saturating_sub(self.at.selected);
             let most = usize::try_from(left).unwrap_or(usize::MAX).min(FOUND_MAX);
             let most = if self.says(SCAN_FIRST) && !self.says(SCAN_INVERT) { 1 } else { most };
-            let come = finder.find_lines(&lines[at..], most, &mut found);
-            let next = self.tell_all(&lines[at..], (&found, come.as_ref().ok().copied()), tell);
+            let come = finder.find_lines(lines, most, &mut found);
+            let next = self.tell_all(text, (&found, come.as_ref().ok().copied()), tell);
             self.found = found;
-            if !matches!(next, Next::Lines) {
+            if next != Next::Lines {
                 return Ok(next);
             }
-            at += come?;
+            come?;
         }
         Ok(Next::Lines)
     }
@@ -300,50 +349,40 @@ impl FileScan {
     /// Tells the lines that are meant, of those up to where the finder has come.
     fn tell_all(
         &mut self,
-        lines: &[u8],
+        text: Text<'_>,
         (found, come): (&[usize], Option<usize>),
-        tell: &mut dyn FnMut(ScannedLine<'_>) -> ScanGoes,
+        tell: Tell<'_>,
     ) -> Next {
-        let mut at = 0;
+        let (lines, mut at) = (text.from(self.at.line), 0);
         for place in found {
             let before = lines[at..*place].iter().rposition(|byte| *byte == b'\n');
             let begin = before.map_or(at, |before| at + before + 1);
             let end = line_end(lines, *place);
+            let (others, line) = (&lines[at..begin], &lines[begin..end]);
             let next = match self.says(SCAN_INVERT) {
-                true => self.tell_each(&lines[at..begin], tell),
-                false => {
-                    self.skip(&lines[at..begin]);
-                    self.tell_one(&lines[begin..end], tell)
-                }
+                true => self.tell_each(text, others, tell).and(|| self.skip(line, tell)),
+                false => self.skip(others, tell).and(|| self.tell_one(text, line, tell)),
             };
-            if !matches!(next, Next::Lines) {
+            if next != Next::Lines {
                 return next;
-            }
-            if self.says(SCAN_INVERT) {
-                self.skip(&lines[begin..end]);
             }
             at = end;
         }
         match come {
-            Some(come) if self.says(SCAN_INVERT) => self.tell_each(&lines[at..come.max(at)], tell),
-            Some(come) => {
-                self.skip(&lines[at..come.max(at)]);
-                Next::Lines
+            Some(come) if self.says(SCAN_INVERT) => {
+                self.tell_each(text, &lines[at..come.max(at)], tell)
             }
+            Some(come) => self.skip(&lines[at..come.max(at)], tell),
             None => Next::Lines,
         }
     }
 
-    fn tell_each(
-        &mut self,
-        lines: &[u8],
-        tell: &mut dyn FnMut(ScannedLine<'_>) -> ScanGoes,
-    ) -> Next {
+    fn tell_each(&mut self, text: Text<'_>, lines: &[u8], tell: Tell<'_>) -> Next {
         let mut at = 0;
         while at < lines.len() {
             let end = line_end(lines, at);
-            let next = self.tell_one(&lines[at..end], tell);
-            if !matches!(next, Next::Lines) {
+            let next = self.tell_one(text, &lines[at..end], tell);
+            if next != Next::Lines {
                 return next;
             }
             at = end;
@@ -351,20 +390,29 @@ impl FileScan {
         Next::Lines
     }
 
+    /// Whether lines are told, and not only counted.
+    fn tells_lines(&self) -> bool {
+        self.says(SCAN_LINES) && self.at.first_null == 0
+    }
+
     /// Counts a line that is meant, and tells it where that is wanted.
-    fn tell_one(&mut self, line: &[u8], tell: &mut dyn FnMut(ScannedLine<'_>) -> ScanGoes) -> Next {
-        if self.says(SCAN_LINES) && self.at.first_null == 0 {
+    fn tell_one(&mut self, text: Text<'_>, line: &[u8], tell: Tell<'_>) -> Next {
+        if self.tells_lines() {
             let (number, offset) = (self.at.number + 1, self.at.line);
-            if tell(ScannedLine { number, offset, bytes: line }) == ScanGoes::Later {
+            let line = ScannedLine { number, offset, bytes: line, is_context: false };
+            if self.tell_before(text, tell) == Next::Later || tell(line) == ScanGoes::Later {
                 return Next::Later;
             }
         }
-        self.skip(line);
+        self.pass(line);
+        self.has_told();
+        self.at.after = self.wish.around.1.into();
         self.at.selected += 1;
         if self.is_done() { Next::Stop } else { Next::Lines }
     }
 
-    fn skip(&mut self, lines: &[u8]) {
+    /// Lines are looked at.
+    fn pass(&mut self, lines: &[u8]) {
         self.at.line += lines.len() as u64;
         if self.says(SCAN_NUMBERS) {
             self.at.number += lines.iter().filter(|byte| **byte == b'\n').count() as u64;
@@ -372,109 +420,15 @@ impl FileScan {
     }
 }
 
+impl Next {
+    /// This, or what comes then.
+    fn and(self, then: impl FnOnce() -> Self) -> Self {
+        if self == Self::Lines { then() } else { self }
+    }
+}
+
 /// Where the line of a byte ends.
 fn line_end(lines: &[u8], place: usize) -> usize {
     let len = lines[place..].iter().position(|byte| *byte == b'\n');
     len.map_or(lines.len(), |len| place + len + 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Lines with an x.
-    struct Letters;
-
-    impl LineFinder for Letters {
-        fn find_lines(
-            &mut self,
-            lines: &[u8],
-            most: usize,
-            found: &mut Vec<usize>,
-        ) -> Result<usize, ScanFault> {
-            let mut at = 0;
-            while at < lines.len() && found.len() < most {
-                let end = line_end(lines, at);
-                found.extend(lines[at..end].iter().position(|byte| *byte == b'x').map(|x| at + x));
-                at = end;
-            }
-            Ok(at)
-        }
-    }
-
-    struct Whole<'a>(&'a [u8]);
-
-    impl ScannedBytes for Whole<'_> {
-        fn read(&mut self, offset: u64, len: usize, into: &mut Vec<u8>) -> Result<(), ScanFault> {
-            let from = usize::try_from(offset).expect("small").min(self.0.len());
-            into.extend_from_slice(&self.0[from..(from + len).min(self.0.len())]);
-            Ok(())
-        }
-
-        fn has_hole(&mut self, _offset: u64) -> Result<bool, ScanFault> {
-            Ok(false)
-        }
-    }
-
-    /// What is told, where only so many lines are taken at a time, and how it ends.
-    fn scanned(bytes: &[u8], wish: ScanWish, at_a_time: usize) -> (Vec<(u64, u64)>, ScanEnd) {
-        let (mut all, mut cursor) = (Vec::new(), ScanCursor::default());
-        loop {
-            let (mut scan, mut taken) = (FileScan::new(wish, cursor), 0);
-            let mut tell = |line: ScannedLine<'_>| {
-                taken += 1;
-                if taken > at_a_time {
-                    return ScanGoes::Later;
-                }
-                all.push((line.number, line.offset));
-                ScanGoes::On
-            };
-            let on = (&mut Whole(bytes) as &mut dyn ScannedBytes, &mut Letters as _);
-            let end = scan.run(on, &mut tell, &mut |_| at_a_time > 1).expect("read");
-            match end {
-                ScanEnd::Later => cursor = scan.cursor(),
-                end => return (all, end),
-            }
-        }
-    }
-
-    fn wish(flags: u32, most: u64) -> ScanWish {
-        ScanWish { flags: flags | SCAN_LINES | SCAN_NUMBERS, most, memory_max: usize::MAX }
-    }
-
-    #[test]
-    fn a_file_that_is_gone_on_with_is_the_same_file() {
-        let mut text = Vec::new();
-        for line in 0..20_000_u32 {
-            let word: &[u8] = if line % 700 == 3 { b"an x here" } else { b"nothing" };
-            text.extend_from_slice(word);
-            text.push(b'\n');
-        }
-        text.extend_from_slice(b"x at the end");
-        let mut late = text.clone();
-        late.extend_from_slice(b"\0x\nx");
-        for bytes in [&text, &late] {
-            for (flags, most) in [(0, u64::MAX), (0, 9), (SCAN_INVERT, 60), (SCAN_TEXT, 90)] {
-                let whole = scanned(bytes, wish(flags, most), usize::MAX);
-                for at_a_time in [1, 40] {
-                    let found = scanned(bytes, wish(flags, most), at_a_time);
-                    assert_eq!(found, whole, "{flags} {most} {at_a_time}");
-                }
-            }
-        }
-        let (lines, end) = scanned(&text, wish(0, u64::MAX), 5);
-        assert_eq!((lines.len(), lines[1].0), (30, 704));
-        assert_eq!(end, ScanEnd::Done { selected: 30, is_binary: false });
-    }
-
-    #[test]
-    fn a_byte_of_0_ends_a_line_and_the_lines_that_are_told() {
-        let bytes = b"x\nno\n\0x\nx\n";
-        let (lines, end) = scanned(bytes, wish(0, u64::MAX), 9);
-        assert_eq!((lines.len(), end), (0, ScanEnd::Done { selected: 1, is_binary: true }));
-        let (lines, end) = scanned(bytes, wish(SCAN_TEXT, u64::MAX), 9);
-        assert_eq!((lines.len(), end), (3, ScanEnd::Done { selected: 3, is_binary: false }));
-        let (_, end) = scanned(bytes, wish(SCAN_SKIP_BINARY, u64::MAX), 9);
-        assert_eq!(end, ScanEnd::Done { selected: 0, is_binary: false });
-    }
 }
