@@ -6,14 +6,16 @@
 //! Modules in reading order: [`protocol`] (what both sides say), [`store`] (what outlives the
 //! service's machine), [`scan`] (files looked through line by line), [`server`] (the service),
 //! [`client`] (the side that asks), [`mount`] (a file system on a directory), [`tools`] (what
-//! people ask of whole trees), [`copy`] (trees from this machine and back), [`check`] (whether a
-//! store is as it should be), [`snapshot`] (copies of stores).
+//! people ask of whole trees), [`map`] (a file's bytes as registered memory), [`copy`] (trees from
+//! this machine and back), [`check`] (whether a store is as it should be), [`snapshot`] (copies of
+//! stores).
 
 #![forbid(unsafe_code)]
 
 pub mod check;
 pub mod client;
 pub mod copy;
+pub mod map;
 pub mod mount;
 pub mod protocol;
 pub mod scan;

@@ -53,12 +53,19 @@ impl FsServers {
         if let Some(client) = self.0.get(host) {
             return Ok(Arc::clone(client));
         }
-        let client =
-            FsClient::connect(&Context::open()?, dial(host)?, &FsClientOptions::default())?;
+        let client = connect(host, &FsClientOptions::default())?;
         client.know_walks()?;
         self.0.insert(host.to_owned(), Arc::clone(&client));
         Ok(client)
     }
+}
+
+/// A client of one's own.
+pub(super) fn connect(
+    host: &str,
+    options: &FsClientOptions,
+) -> Result<Arc<FsClient>, Box<dyn Error>> {
+    Ok(FsClient::connect(&Context::open()?, dial(host)?, options)?)
 }
 
 /// Who asks: this process.

@@ -5,6 +5,7 @@ mod check;
 mod copy;
 mod cp;
 mod grep;
+mod map;
 mod mount;
 mod serve;
 mod snapshot;
@@ -33,6 +34,7 @@ pub(crate) enum FsCommand {
     Cp(cp::CpArgs),
     Rm(trees::RmArgs),
     TreeHash(tree_hash::TreeHashArgs),
+    Map(map::MapArgs),
     Stats(stats::FsStatsArgs),
     Import(copy::ImportArgs),
     Export(copy::ExportArgs),
@@ -55,6 +57,7 @@ pub(crate) fn run(command: FsCommand) -> Result<ExitCode, Box<dyn Error>> {
         FsCommand::Cp(args) => cp::cp(&args),
         FsCommand::Rm(args) => trees::rm(&args),
         FsCommand::TreeHash(args) => tree_hash::tree_hash(&args),
+        FsCommand::Map(args) => map::map(&args).map(success),
         FsCommand::Stats(args) => stats::stats(&args).map(success),
         FsCommand::Import(args) => copy::import(&args),
         FsCommand::Export(args) => copy::export(&args),

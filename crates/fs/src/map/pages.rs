@@ -1,0 +1,186 @@
+//! Reading the pages that somebody waits for, and some behind them.
+
+use super::FileMapError;
+use crate::client::{FsCaller, FsClient, FsError};
+use crate::protocol::{FsAnswer, FsInode, FsNote};
+use outboard_cluster::waker::Waker;
+use outboard_mem::{LazyFill, MemError};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes that are read for one page that somebody touches: as much as costs hardly more.
+const AHEAD: usize = 16 << 10;
+/// Bytes at a time where pages are touched one behind the other.
+pub(super) const AHEAD_MAX: usize = 512 << 10;
+const PAGE: usize = 4096;
+
+/// What a map has read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageCounts {
+    /// Requests.
+    pub reads: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// See this file's first lines.
+#[derive(Debug)]
+pub(super) struct PageReader {
+    client: Arc<FsClient>,
+    caller: FsCaller,
+    inode: FsInode,
+    fill: LazyFill,
+    is_over: AtomicBool,
+    reads: AtomicU64,
+    bytes: AtomicU64,
+    state: Mutex<ReadState>,
+}
+
+#[derive(Debug)]
+struct ReadState {
+    /// The file's version whose pages are there, and whether one was of another.
+    version: u64,
+    has_changed: bool,
+    failure: Option<String>,
+    /// The server knows over this connection that the file is open.
+    connection: u64,
+    /// Where the last read has ended, and how long it was.
+    last: (usize, usize),
+}
+
+pub(super) fn is_file(answer: &FsAnswer) -> bool {
+    answer.record.mode & libc::S_IFMT == libc::S_IFREG
+}
+
+impl PageReader {
+    pub(super) fn new(
+        client: Arc<FsClient>,
+        caller: FsCaller,
+        (inode, version): (FsInode, u64),
+        fill: LazyFill,
+    ) -> Self {
+        let connection = client.connections();
+        let (has_changed, failure, last) = (false, None, (0, 0));
+        let state = Mutex::new(ReadState { version, has_changed, failure, connection, last });
+        let (reads, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { client, caller, inode, fill, is_over: AtomicBool::new(false), reads, bytes, state }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ReadState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn fill(&self) -> &LazyFill {
+        &self.fill
+    }
+
+    pub(super) fn has_changed(&self) -> bool {
+        self.lock().has_changed
+    }
+
+    pub(super) fn failure(&self) -> Option<String> {
+        self.lock().failure.clone()
+    }
+
+    pub(super) fn counts(&self) -> PageCounts {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        PageCounts { reads: count(&self.reads), bytes: count(&self.bytes) }
+    }
+
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.client.note(&FsNote::Closed { inode: self.inode });
+        self.client.end();
+    }
+
+    /// Reads what threads wait for, until it is over.
+    pub(super) fn run(&self, waker: &Waker) {
+        while !self.is_over.load(Ordering::Acquire) {
+            let (fill, waker) = (self.fill.as_fd(), waker.as_fd());
+            let mut fds = [fill, waker].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            // A signal is nothing.
+            let _readable = poll(&mut fds, None);
+            while let Some(offset) = self.fill.next() {
+                self.serve(offset);
+            }
+        }
+    }
+
+    /// Has a page there, or has the access fail.
+    fn serve(&self, offset: usize) {
+        let failure = match self.fetch(offset) {
+            Ok(()) => return,
+            Err(failure) => failure.to_string(),
+        };
+        tracing::warn!(offset, why = failure, "a page of a file is not read");
+        self.lock().failure = Some(failure);
+        if let Err(error) = self.fill.fail(offset) {
+            tracing::error!(%error, "nobody can be told that a page is not there");
+        }
+    }
+
+    fn fetch(&self, offset: usize) -> Result<(), FileMapError> {
+        self.say_open();
+        let len = self.length_from(offset);
+        let read = self.client.read(&self.caller, self.inode, offset as u64, len)?;
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(read.bytes.len() as u64, Ordering::Relaxed);
+        // Before the page is there: who has read it and asks then is told.
+        let mut state = self.lock();
+        state.has_changed |= state.version != read.answer.record.version;
+        // Under the lock: a refresh that comes meanwhile forgets it.
+        self.place(offset, &read.bytes)?;
+        drop(state);
+        Ok(())
+    }
+
+    /// Places pages, of which the last one may end with the file. The one that somebody waits for
+    /// is there afterwards, whatever the file's length is now.
+    fn place(&self, offset: usize, bytes: &[u8]) -> Result<(), MemError> {
+        let region_end = self.fill.region().len();
+        let bytes = &bytes[..bytes.len().min(region_end - offset)];
+        let (first, rest) = bytes.split_at(bytes.len().min(PAGE));
+        for (at, page) in (offset + PAGE..).step_by(PAGE).zip(rest.chunks(PAGE)) {
+            self.fill.fill(at, page)?;
+        }
+        self.fill.fill(offset, first)
+    }
+
+    /// How much is read from there on: more each time where one page comes behind the other.
+    fn length_from(&self, offset: usize) -> usize {
+        let mut state = self.lock();
+        let (end, len) = state.last;
+        let len = if offset == end { (len * 2).clamp(AHEAD, AHEAD_MAX) } else { AHEAD };
+        state.last = (offset + len, len);
+        len
+    }
+
+    /// Tells the server that the file is open, over each connection: it stays while it is, also
+    /// without a name.
+    fn say_open(&self) {
+        let connection = self.client.connections();
+        let mut state = self.lock();
+        if state.connection != connection {
+            state.connection = connection;
+            self.client.note(&FsNote::Opened { inode: self.inode });
+        }
+    }
+
+    /// See [`FileMap::refresh`](super::FileMap::refresh).
+    pub(super) fn refresh(&self) -> Result<bool, FileMapError> {
+        let answer = self.client.get(&self.caller, self.inode)?;
+        if !is_file(&answer) {
+            return Err(FsError::Answer { entry: "get" }.into());
+        }
+        let mut state = self.lock();
+        let version = answer.record.version;
+        if state.version == version && !state.has_changed && state.failure.is_none() {
+            return Ok(false);
+        }
+        (state.version, state.has_changed, state.failure) = (version, false, None);
+        self.fill.clear()?;
+        Ok(true)
+    }
+}
