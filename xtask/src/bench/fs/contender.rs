@@ -49,7 +49,7 @@ impl FsContender {
 
     fn options(self, stage: &FsStage, at: &std::path::Path) -> Vec<String> {
         let (host, at) = (stage.address(), at.display().to_string());
-        let served = stage.path("served");
+        let served = stage.on_disk_path("served");
         match self {
             Self::Ours => vec!["fs".into(), "mount".into(), format!("{host}:{OURS_PORT}:/"), at],
             Self::Sshfs => {

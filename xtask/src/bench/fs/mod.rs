@@ -6,9 +6,12 @@
 //! counting lines and comparing copies: `cargo xtask test` does.
 //!
 //! Reading order: `stage` (hosts, how programs are timed), `servers`, `contender` (mounts), `tree`
-//! (what is unpacked), `samples`; then the parts: `names` (whole trees), `bulk` (one large file).
+//! (what is unpacked), `samples`; then the parts: `names` (whole trees), `bulk` (one large file),
+//! `clients` (many at once), `commits` (small writes that outlive a loss of power).
 
 mod bulk;
+mod clients;
+mod commits;
 mod contender;
 mod names;
 mod samples;
@@ -91,6 +94,31 @@ const PARTS: &[AimedPart] = &[
             least("100 MB copied out, cold, 100 µs one way: time of plain TCP / ours", 0.95),
         ],
         measure: || bulk::measure(FsLink::Delayed),
+    },
+    AimedPart {
+        name: "clients",
+        aims: &[
+            least("eight clients / the lesser of 4 x one and 0.8 x what two processors can", 1.0),
+            most("server's processor time an operation: ours / nfs-ganesha's", 1.0),
+        ],
+        measure: || clients::measure(FsLink::Gigabit),
+    },
+    AimedPart {
+        name: "clients-delayed",
+        aims: &[
+            least(
+                "100 µs one way: eight clients / the lesser of 4 x one and 0.8 x what the \
+                 processor can",
+                1.0,
+            ),
+            most("100 µs one way: server's processor time an operation: ours / ganesha's", 1.0),
+        ],
+        measure: || clients::measure(FsLink::Delayed),
+    },
+    AimedPart {
+        name: "commits",
+        aims: &[least("eight clients that fsync: ours / plain C that commits in groups", 0.8)],
+        measure: commits::measure,
     },
 ];
 

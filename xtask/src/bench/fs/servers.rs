@@ -18,7 +18,8 @@ const BINDER_PORT: u16 = 111;
 
 /// Starts all. Without a FUSE client for NFS there is no ganesha.
 pub(super) fn start(stage: &mut FsStage) -> Result<()> {
-    let served = stage.directory("served")?;
+    let served = stage.on_disk_path("served");
+    fs::create_dir(&served)?;
     fs::set_permissions(&served, Permissions::from_mode(0o777))?;
     ours(stage)?;
     sshd(stage)?;
@@ -39,7 +40,7 @@ fn ours(stage: &mut FsStage) -> Result<()> {
     command::output(&mut make)?;
     let mut serve = stage.outboard(stage.server());
     serve.args(["fs", "serve", "--size", "2GiB", "--no-root-squash", "--store"]);
-    serve.arg(stage.path("store"));
+    serve.arg(stage.on_disk_path("store"));
     serve.args(["--listen", &format!("{}:{OURS_PORT}", stage.address())]);
     serve.arg("--key").arg(home.join("key"));
     stage.start(&mut serve, OURS_PORT)?;
@@ -80,7 +81,7 @@ fn ganesha(stage: &mut FsStage) -> Result<()> {
          Enable_NLM = false; Enable_RQUOTA = false; mount_path_pseudo = true; }}\n\
          EXPORT {{ Export_Id = 1; Path = {}; Pseudo = /served; Protocols = 3; \
          Access_Type = RW; Squash = None; SecType = sys; FSAL {{ Name = VFS; }} }}\n",
-        stage.path("served").display()
+        stage.on_disk_path("served").display()
     );
     let configuration = own.join("ganesha.conf");
     fs::write(&configuration, text)?;

@@ -47,6 +47,8 @@ pub(super) struct FsStage {
     net: FsNet,
     pub(super) relay: PathBuf,
     pub(super) has_ganesha: bool,
+    /// Where stores lie that are not in memory.
+    disk: Option<Scratch>,
     // The last: what is below it is unmounted when no process uses it any more.
     scratch: Scratch,
 }
@@ -54,6 +56,15 @@ pub(super) struct FsStage {
 impl FsStage {
     /// Builds what is measured, makes hosts and tree, starts all servers.
     pub(super) fn new(link: FsLink) -> Result<Self> {
+        Self::over(link, None)
+    }
+
+    /// The same with stores on the disk that has the build.
+    pub(super) fn on_disk(link: FsLink) -> Result<Self> {
+        Self::over(link, Some(Scratch::new(&command::target_dir(), "bench-fs-")?))
+    }
+
+    fn over(link: FsLink, disk: Option<Scratch>) -> Result<Self> {
         command::run(&mut cargo(["build", "--release", "--package=outboard"]))?;
         let options = "mode=755,size=80%";
         let scratch = Scratch::in_memory(&env::temp_dir(), "outboard-bench-fs-", options)?;
@@ -68,7 +79,7 @@ impl FsStage {
             }
         };
         let relay = command::compile_c("xtask/src/bench/cast/relay.c", &[])?;
-        let mut stage = Self { running: Vec::new(), net, relay, has_ganesha: false, scratch };
+        let mut stage = Self { running: Vec::new(), net, relay, has_ganesha: false, disk, scratch };
         tree::make(&stage.directory("source")?.join("tree"))?;
         let mut pack = Command::new("tar");
         pack.arg("cf").arg(stage.path("tree.tar")).arg("-C").arg(stage.path("source")).arg("tree");
@@ -98,6 +109,11 @@ impl FsStage {
 
     pub(super) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.scratch.path(name)
+    }
+
+    /// A path for what a server stores.
+    pub(super) fn on_disk_path(&self, name: &str) -> PathBuf {
+        self.disk.as_ref().unwrap_or(&self.scratch).path(name)
     }
 
     pub(super) fn directory(&self, name: &str) -> Result<PathBuf> {
