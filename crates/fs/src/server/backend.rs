@@ -143,8 +143,9 @@ impl FsBackend {
         if !store.wake_by(Box::new(move || wakes.wake())) {
             tracing::error!("the store wakes somebody else");
         }
+        // The region's own number begins anew where the service has lost its memory.
+        let was_served = store.status().last > 0;
         let store = DurableCommits::new(store, sync);
-        let region_was_used = region.seq() > 0;
         let data = Arc::clone(store.data());
         let scans = ScanThreads::new(Arc::clone(&region), modules, data, waker.clone()).ok();
         Self {
@@ -161,7 +162,7 @@ impl FsBackend {
             store,
             opens: OpenInodes::default(),
             locks: LockService::new(lock_marker),
-            leases: LeaseTable::new(Instant::now(), region_was_used),
+            leases: LeaseTable::new(Instant::now(), was_served),
             nameless: HashSet::new(),
             calls: HashMap::new(),
             own: HashMap::new(),
