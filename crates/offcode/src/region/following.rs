@@ -162,10 +162,7 @@ mod tests {
             Err(FollowError::Foreign { .. }) => true,
             other => panic!("{other:?}"),
         };
-        assert_eq!(
-            writer.follow(2, &[], None),
-            Err(FollowError::Order { found: 2, expected: 1 })
-        );
+        assert_eq!(writer.follow(2, &[], None), Err(FollowError::Order { found: 2, expected: 1 }));
         assert!(refused(writer.follow(1, &[1; 81], None)));
         assert!(refused(writer.follow(1, &[0xff; 80], None)), "outside");
         let mut last = [0; 80];
