@@ -551,6 +551,10 @@ impl RegionBackend for FsBackend {
         deadlines.chain(others.into_iter().flatten()).min()
     }
 
+    fn superseded(&mut self, epoch: u64) {
+        let _epoch = epoch;
+    }
+
     fn ended(&mut self) -> Result<(), ServiceError> {
         Ok(self.store.close()?)
     }

@@ -26,7 +26,8 @@
 //!
 //! Modules in reading order: [`error`], [`disk`] (all calls that change a file), [`superblock`],
 //! [`directory`] (making and opening a store), [`record`] (the log's bytes), `segments` (its
-//! files), [`log`] (its thread), [`data`], [`checkpoint`], `keeper` (its thread), [`recover`],
+//! files), [`log`] (its thread), [`feed`] (what
+//! a replica lacks), [`data`], [`checkpoint`], `keeper` (its thread), [`recover`],
 //! [`running`] (a store in use), [`snapshot`].
 
 pub mod checkpoint;
@@ -34,6 +35,7 @@ pub mod data;
 pub mod directory;
 pub mod disk;
 pub mod error;
+pub mod feed;
 mod keeper;
 pub mod log;
 pub mod record;
@@ -46,10 +48,11 @@ pub mod superblock;
 pub use data::{BLOCK_LEN, DataFile};
 pub use directory::{OpenedStore, StoreShape};
 pub use error::{FsStoreError, StoreFailure};
+pub use feed::{CommitGroup, FeedParcel, ReplicaFeed};
 pub use log::SyncMode;
 pub use recover::RecoveredRegion;
-pub use running::{FsStore, FsStoreOptions, FsStoreStatus};
-pub use snapshot::{FsSnapshots, HeldBlocks, SnapshotHead, blocks_in_use};
+pub use running::{FsStore, FsStoreOptions, FsStoreStatus, StoreFeed};
+pub use snapshot::{FsSnapshots, HeldBlocks, SnapshotHead, SnapshotHold, blocks_in_use};
 
 /// Makes a store of a directory whose other files are whole: the last thing that is done.
 ///
