@@ -7,7 +7,7 @@
 //! service's machine), [`scan`] (files looked through line by line), [`server`] (the service),
 //! [`client`] (the side that asks), [`mount`] (a file system on a directory), [`tools`] (what
 //! people ask of whole trees), [`copy`] (trees from this machine and back), [`check`] (whether a
-//! store is as it should be), [`snapshot`] (copies of stores).
+//! store is as it should be), [`snapshot`] (copies of stores), [`replica`] (a second server).
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,7 @@ pub mod client;
 pub mod copy;
 pub mod mount;
 pub mod protocol;
+pub mod replica;
 pub mod scan;
 pub mod server;
 pub mod snapshot;

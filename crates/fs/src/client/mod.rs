@@ -35,6 +35,7 @@ use crate::protocol::{
 };
 use buffers::BufferPool;
 use counts::RoundTrips;
+pub use driver::ServiceRun;
 use driver::{CallDriver, CallEntry, EndedCall};
 use error::result_of;
 use outboard_active::{
@@ -89,13 +90,15 @@ pub struct FsClientOptions {
     /// Whether the service is told what is open here. A region that only active code works on has
     /// nobody who listens, and its service ends the connection of who says anything.
     pub tells_opens: bool,
+    /// How often the first connection is tried: as often as the dialing function has hosts to try.
+    pub attempts: usize,
 }
 
 impl Default for FsClientOptions {
     fn default() -> Self {
         let (connect, buffers) = (Duration::from_secs(10), 32);
         let patience = FsPatience::default();
-        Self { connect, patience, buffers, module: None, tells_opens: true }
+        Self { connect, patience, buffers, module: None, tells_opens: true, attempts: 1 }
     }
 }
 
@@ -148,6 +151,7 @@ impl FsClient {
         let limits = ActiveClientOptions {
             limit: options.connect,
             in_flight: IN_FLIGHT,
+            attempts: options.attempts,
             ..ActiveClientOptions::default()
         };
         let mut client = ActiveClient::connect(context, dial, limits)?;
@@ -194,11 +198,11 @@ impl FsClient {
         self.driver.lock().client.connections()
     }
 
-    /// A number that changes when the service has lost its memory, and with it perhaps what was
-    /// changed and not synced since.
+    /// What changes when the service has lost its memory, or another one has its place, and with it
+    /// perhaps what was changed and not synced since is lost.
     #[must_use]
-    pub fn service_run(&self) -> u64 {
-        self.driver.incarnation()
+    pub fn service_run(&self) -> ServiceRun {
+        self.driver.run()
     }
 
     /// Ends all requests that wait, and those to come: with [`FsError::Interrupted`].

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! DIR/superblock      what the store is: its number, its sizes, its epoch
+//! DIR/role            what it is to other servers, where it is not one of its own
 //! DIR/lock            locked by the one process that has the store open
 //! DIR/data            the blocks, sparse
 //! DIR/log.NNNNNNNN    segments of the log; the last one is written, or waits to be
@@ -25,7 +26,7 @@
 //! acknowledged any more: pages that could not be written are not written by asking again.
 //!
 //! Modules in reading order: [`error`], [`disk`] (all calls that change a file), [`superblock`],
-//! [`directory`] (making and opening a store), [`record`] (the log's bytes), `segments` (its
+//! [`role`] (what it is to others), [`directory`] (making and opening a store), [`record`] (the log's bytes), `segments` (its
 //! files), [`log`] (its thread), [`feed`] (what
 //! a replica lacks), [`data`], [`checkpoint`], `keeper` (its thread), [`recover`],
 //! [`running`] (a store in use), [`snapshot`].
@@ -40,6 +41,7 @@ mod keeper;
 pub mod log;
 pub mod record;
 pub mod recover;
+pub mod role;
 pub mod running;
 mod segments;
 pub mod snapshot;

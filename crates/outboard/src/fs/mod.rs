@@ -6,6 +6,7 @@ mod copy;
 mod cp;
 mod grep;
 mod mount;
+mod promote;
 mod serve;
 mod snapshot;
 mod stats;
@@ -24,6 +25,8 @@ use std::process::ExitCode;
   outboard fs mount localhost:/ ~/files")]
 pub(crate) enum FsCommand {
     Serve(serve::FsServeArgs),
+    Replica(serve::FsReplicaArgs),
+    Promote(promote::PromoteArgs),
     Mount(mount::MountArgs),
     Umount(mount::UmountArgs),
     Find(trees::FindArgs),
@@ -46,6 +49,8 @@ pub(crate) fn run(command: FsCommand) -> Result<ExitCode, Box<dyn Error>> {
     let success = |()| ExitCode::SUCCESS;
     match command {
         FsCommand::Serve(args) => serve::serve(args).map(success),
+        FsCommand::Replica(args) => serve::replica(args).map(success),
+        FsCommand::Promote(args) => promote::promote(&args).map(success),
         FsCommand::Mount(args) => mount::mount(args).map(success),
         FsCommand::Umount(args) => mount::umount(&args).map(success),
         FsCommand::Find(args) => trees::find(&args),
