@@ -4,7 +4,7 @@ use super::error::FsError;
 use super::{FsCaller, FsClient, whole};
 use crate::protocol::{
     FsAnswer, FsAttrArgs, FsInode, FsInodeArgs, FsLayout, FsLinkArgs, FsListArgs, FsListed,
-    FsMakeArgs, FsNameArgs, FsRenameArgs, FsSeekArgs, FsShareArgs, FsStats, FsWalkArgs,
+    FsMakeArgs, FsNameArgs, FsRenameArgs, FsSeekArgs, FsServing, FsShareArgs, FsStats, FsWalkArgs,
     FsXattrArgs, SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE, SET_MTIME, SET_MTIME_NOW, SET_UID,
     is_name, is_target, parse_list, parse_walk,
 };
@@ -261,7 +261,18 @@ impl FsClient {
     /// # Errors
     /// [`FsError`].
     pub fn stats(&self, caller: &FsCaller) -> Result<FsStats, FsError> {
-        whole(&self.ask(caller, "stats", b"")?, "stats")
+        self.stats_of_server(caller).map(|(stats, _)| stats)
+    }
+
+    /// As [`stats`](Self::stats), and what the server says of itself.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn stats_of_server(&self, caller: &FsCaller) -> Result<(FsStats, FsServing), FsError> {
+        let result = self.ask(caller, "stats", b"")?;
+        let both = FsStats::split(&result);
+        let both = both.and_then(|(stats, rest)| Some((stats, FsServing::parse(rest)?)));
+        both.ok_or(FsError::Answer { entry: "stats" })
     }
 
     /// Waits until everything that this client has been told of is durable.

@@ -1,5 +1,6 @@
 //! How a server's replica is doing, for whoever asks the server.
 
+use crate::protocol::ServedReplica;
 use outboard_cluster::hosts::Host;
 use serde_json::{Value, json};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,7 +22,7 @@ struct ShippingNow {
     why: String,
 }
 
-/// What the replica has of what the server has.
+/// What the replica has of what the server has, in the order of their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShippingPhase {
     /// What it had once, if anything.
@@ -32,16 +33,6 @@ pub(crate) enum ShippingPhase {
     CatchingUp,
     /// All that is synced.
     InStep,
-}
-
-impl ShippingPhase {
-    /// As people and programs read it.
-    pub(crate) const WORDS: [&str; 4] = ["away", "copying", "catching up", "in step"];
-
-    /// Its number among the words, from 1.
-    pub(crate) fn number(self) -> u64 {
-        self as u64 + 1
-    }
 }
 
 impl ShippingState {
@@ -93,20 +84,19 @@ impl ShippingState {
         }
     }
 
-    /// Which phase, for how many seconds, and how many commits it lacks of so many that are here.
-    pub(crate) fn numbers(&self, last: u64) -> (ShippingPhase, u64, u64) {
+    /// How it is doing, where so many commits are here.
+    pub(crate) fn numbers(&self, last: u64) -> ServedReplica {
         let now = self.lock();
         let lacks = now.has.map_or(last, |has| last.saturating_sub(has));
-        (now.phase, now.since.elapsed().as_secs(), lacks)
+        ServedReplica::new(now.phase as u64, now.since.elapsed().as_secs(), lacks)
     }
 
     /// For `outboard status`.
     pub(crate) fn report(&self, last: u64) -> Value {
-        let (phase, seconds, lacks) = self.numbers(last);
-        let word = ShippingPhase::WORDS[phase as usize];
+        let replica = self.numbers(last);
         json!({
-            "host": self.host, "state": word, "for_s": seconds, "lacks_commits": lacks,
-            "why": self.lock().why,
+            "host": self.host, "state": replica.phase(), "for_s": replica.for_s,
+            "lacks_commits": replica.lacks, "why": self.lock().why,
         })
     }
 }
