@@ -161,7 +161,7 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "fs",
-        about: "outboard fs: programs, bytes, locks and names through mounts; a full store",
+        about: "outboard fs: programs, bytes, locks and names through mounts; full stores; replicas",
         needs: &[Need::Packages(&["fuse3", "git", "rsync", "sqlite3"])],
         minutes: 20,
         builds: None,
@@ -285,7 +285,7 @@ fn file_system(settings: &Settings) -> Result<Count> {
     let mut count = integration(settings, "mount_meta")?;
     count += integration(settings, "locks")?;
     count += integration(settings, "coherence")?;
-    let tests = ["fs", "fs_cp", "fs_grep", "fs_snapshot", "fs_tree_hash", "fs_trips"];
+    let tests = ["fs", "fs_cp", "fs_grep", "fs_replica", "fs_snapshot", "fs_tree_hash", "fs_trips"];
     let tests = tests.map(|test| format!("--test={test}"));
     let tests = tests.each_ref().map(String::as_str);
     count += cargo_test(settings, &[&["--package=outboard"], &tests[..]].concat())?;
