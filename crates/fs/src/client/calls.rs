@@ -181,8 +181,19 @@ impl FsClient {
         entry: &'static str,
         args: &[u8],
     ) -> Result<ChangedName, FsError> {
+        self.changes_names(entry, args);
         let [made, dir] = whole(&self.ask(caller, entry, args)?, entry)?;
         Ok(ChangedName { made, dir })
+    }
+
+    /// Notes which directory a change is about.
+    fn changes_names(&self, entry: &str, args: &[u8]) {
+        let dir = match entry {
+            "make" => FsMakeArgs::split(args).map(|(args, _)| args.dir),
+            "link" => FsLinkArgs::split(args).map(|(args, _)| args.dir),
+            _ => FsNameArgs::split(args).map(|(args, _)| args.dir),
+        };
+        self.unsynced.change(self.driver.run(), dir.as_slice());
     }
 
     /// Gives an inode one more name.
@@ -214,6 +225,7 @@ impl FsClient {
         let from_len = u32::try_from(from_name.len()).map_err(|_| FsError::of(libc::E2BIG))?;
         let args = FsRenameArgs { who: caller.who, from, to, flags, from_len };
         let args = [&args.bytes(), from_name, to_name].concat();
+        self.unsynced.change(self.driver.run(), &[from, to]);
         let [replaced, moved] = whole(&self.ask(caller, "rename", &args)?, "rename")?;
         Ok(RenamedInode { replaced, moved })
     }
@@ -281,6 +293,20 @@ impl FsClient {
     /// [`FsError`].
     pub fn sync(&self, caller: &FsCaller, inode: FsInode) -> Result<(), FsError> {
         self.ask(caller, "sync", &FsInodeArgs { inode }.bytes()).map(drop)
+    }
+
+    /// As [`sync`](Self::sync), of a directory. A service that has lost its memory since names in
+    /// it were changed here has perhaps lost that, which is an error once.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn sync_names(&self, caller: &FsCaller, dir: FsInode) -> Result<(), FsError> {
+        let begun = self.unsynced.begun(dir);
+        self.sync(caller, dir)?;
+        match self.unsynced.synced(self.driver.run(), dir, begun) {
+            true => Err(FsError::of(libc::EIO)),
+            false => Ok(()),
+        }
     }
 
     /// What names one below the other stand for, as far as they do, and why the next one does

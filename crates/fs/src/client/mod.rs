@@ -8,7 +8,7 @@
 //! Modules in reading order: `driver` (one connection for many threads), `buffers` (memory for
 //! large transfers), `calls` (operations on names and attributes), `batch` (many of them),
 //! `transfer` (bytes), `walk` (whole trees), `scan` (files looked through), `locks`, `counts`
-//! (round trips), `error`.
+//! (round trips), `unsynced` (what may be lost), `error`.
 
 mod batch;
 mod buffers;
@@ -19,6 +19,7 @@ mod error;
 mod locks;
 mod scan;
 mod transfer;
+mod unsynced;
 mod walk;
 
 pub use batch::{ManyChange, ManyResult};
@@ -48,6 +49,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use unsynced::UnsyncedNames;
 
 /// Bytes of one read or write, at most.
 pub const TRANSFER_MAX: usize = 1 << 20;
@@ -124,6 +126,7 @@ pub struct FsClient {
     trips: RoundTrips,
     patience: FsPatience,
     tells_opens: bool,
+    unsynced: UnsyncedNames,
     root: FsInode,
     /// Who this is to the service, whatever the connection.
     session: [u64; 2],
@@ -171,6 +174,7 @@ impl FsClient {
             trips: RoundTrips::default(),
             patience: options.patience,
             tells_opens: options.tells_opens,
+            unsynced: UnsyncedNames::default(),
             root,
             session: random_session()?,
             is_ended: AtomicBool::new(false),

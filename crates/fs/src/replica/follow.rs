@@ -94,6 +94,8 @@ impl ReplicaSessions {
                 Err(ReplicaError::Refused("this identity may change nothing".into()))
             }
             ReplicaMessage::Follow(followed) => {
+                // Before the server that is followed loses its session.
+                self.place().admit(&followed)?;
                 let number = self.replace(stream);
                 let done = self.follow(stream, &followed);
                 let is_latest = self.follower().0 == number;
@@ -131,11 +133,7 @@ impl ReplicaSessions {
         stream: &mut ReplicaStream,
         followed: &FollowedStore,
     ) -> Result<(), ReplicaError> {
-        let state = {
-            let place = self.place();
-            place.admit(followed)?;
-            place.state()
-        };
+        let state = self.place().state();
         stream.send(&ReplicaAnswer::State(state), ASK_LIMIT)?;
         let mut receiving = Receiving::Nothing;
         loop {
