@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// The service's name.
 pub const SERVICE: &str = "active";
 /// The version of these messages.
-pub const PROTOCOL: Protocol = Protocol::version(2);
+pub const PROTOCOL: Protocol = Protocol::version(3);
 
 /// Bytes of a batch, at most.
 pub const BATCH_MAX: usize = 64 * 1024;
@@ -60,6 +60,9 @@ pub enum ActiveRequest<'a> {
         /// The region's name.
         #[serde(borrow)]
         region: &'a str,
+        /// The latest epoch of it that the client has seen: a service with an earlier one has been
+        /// replaced, and ends the connection.
+        epoch: u64,
     },
     /// Take a region back from this connection. Not answered.
     Detach {
@@ -224,6 +227,8 @@ pub enum ActiveAnswer<'a> {
         /// A number that its journal has for life: of what was asked under another one, nothing
         /// is known.
         incarnation: u64,
+        /// Which of the services that had it one after the other this is.
+        epoch: u64,
         /// Whether the client may write into it, or only read.
         may_write: bool,
     },

@@ -8,7 +8,7 @@
 //! [`client`] (the side that asks), [`mount`] (a file system on a directory), [`tools`] (what
 //! people ask of whole trees), [`map`] (a file's bytes as registered memory), [`copy`] (trees from
 //! this machine and back), [`check`] (whether a store is as it should be), [`snapshot`] (copies of
-//! stores).
+//! stores), [`replica`] (a second server).
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ pub mod copy;
 pub mod map;
 pub mod mount;
 pub mod protocol;
+pub mod replica;
 pub mod scan;
 pub mod server;
 pub mod snapshot;

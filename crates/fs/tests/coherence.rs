@@ -49,6 +49,7 @@ fn main() -> ExitCode {
             trial("what_stays_open_is_seen_soon", what_stays_open_is_seen_soon),
             trial("a_mount_that_is_stopped_is_waited_for", a_mount_that_is_stopped_is_waited_for),
             trial("leases_outlive_the_service", leases_outlive_the_service),
+            trial("leases_outlive_the_memory", leases_outlive_the_memory),
             trial("nobody_waits_for_a_mount_that_ended", nobody_waits_for_a_mount_that_ended),
             trial("a_strict_mount_reads_what_was_written", a_strict_mount_reads_what_was_written),
         ]);
@@ -437,6 +438,21 @@ fn leases_outlive_the_service() {
     two.signal(Signal::STOP);
     let begun = Instant::now();
     node.kill_service();
+    fs::rename(one.path("a"), one.path("b")).expect("renamed");
+    assert!(begun.elapsed() > LEASE / 2, "the other's lease ran still: {:?}", begun.elapsed());
+    two.signal(Signal::CONT);
+    assert!(!two.path("a").exists() && two.path("b").exists());
+}
+
+fn leases_outlive_the_memory() {
+    let mut node = ServedNode::start();
+    let [one, two]: [MountProcess; 2] = mounts(&node);
+    fs::write(one.path("a"), "a").expect("written");
+    File::open(one.path("a")).and_then(|file| file.sync_all()).expect("synced");
+    assert!(two.path("a").exists());
+    two.signal(Signal::STOP);
+    let begun = Instant::now();
+    node.lose_memory();
     fs::rename(one.path("a"), one.path("b")).expect("renamed");
     assert!(begun.elapsed() > LEASE / 2, "the other's lease ran still: {:?}", begun.elapsed());
     two.signal(Signal::CONT);

@@ -103,6 +103,27 @@ impl RegionJournal {
         Self::of(memory)
     }
 
+    /// As [`new`](Self::new), as if so many commits had been made: of requests before them nothing
+    /// is known.
+    ///
+    /// # Errors
+    /// [`JournalError::Memory`].
+    pub fn behind(write_max: usize, ring_cap: usize, seq: u64) -> Result<Self, JournalError> {
+        let mut journal = Self::new(write_max, ring_cap)?;
+        journal.ring.dropped = seq;
+        journal.store_state(seq, journal.ring)?;
+        journal.memory.store_u64(APPLIED, seq)?;
+        journal.memory.store_u64(SEQ, seq)?;
+        journal.seq = seq;
+        Ok(journal)
+    }
+
+    /// Bytes of the longest lines of a commit.
+    #[must_use]
+    pub fn lines_max(&self) -> usize {
+        self.lines_cap
+    }
+
     /// One that the supervisor has kept.
     ///
     /// # Errors

@@ -6,9 +6,11 @@
 //! while the region's gate keeps the network card's own writes out.
 
 mod copying;
+mod following;
 mod observe;
 
 pub use copying::{COPY_PAGE, RegionCopying};
+pub use following::FollowError;
 pub use observe::{AlreadyObserved, CommitObserver, ReplayError, replay};
 
 use crate::host::Execution;
@@ -309,7 +311,7 @@ impl RegionWriter<'_> {
         region.version.store(since + 2, Ordering::Release);
         region.head.store_u64(0, since + 2)?;
         if let Some(observer) = region.observer.get() {
-            observer.committed(seq, self.journal.last_lines());
+            observer.committed(seq, self.journal.last_lines(), answer);
         }
         applied?;
         self.journal.applied()?;

@@ -161,7 +161,7 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "fs",
-        about: "outboard fs: programs, bytes, locks and names through mounts; a full store",
+        about: "outboard fs: programs, bytes, locks and names through mounts; full stores; replicas",
         needs: &[Need::Packages(&["fuse3", "git", "rsync", "sqlite3"])],
         minutes: 20,
         builds: None,
@@ -285,10 +285,13 @@ fn file_system(settings: &Settings) -> Result<Count> {
     let mut count = integration(settings, "mount_meta")?;
     count += integration(settings, "locks")?;
     count += integration(settings, "coherence")?;
-    let tests = ["fs", "fs_cp", "fs_grep", "fs_map", "fs_snapshot", "fs_tree_hash", "fs_trips"];
-    let tests = tests.map(|test| format!("--test={test}"));
-    let tests = tests.each_ref().map(String::as_str);
-    count += cargo_test(settings, &[&["--package=outboard"], &tests[..]].concat())?;
+    let tests = ["fs", "fs_cp", "fs_cut", "fs_grep", "fs_map", "fs_replica"];
+    let more = ["fs_snapshot", "fs_tree_hash", "fs_trips"];
+    let tests: Vec<String> =
+        tests.iter().chain(&more).map(|test| format!("--test={test}")).collect();
+    let tests = tests.iter().map(String::as_str);
+    let words: Vec<&str> = std::iter::once("--package=outboard").chain(tests).collect();
+    count += cargo_test(settings, &words)?;
     Ok(count)
 }
 

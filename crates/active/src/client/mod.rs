@@ -127,8 +127,13 @@ impl ActiveClient {
             local: None,
         };
         let limit = options.limit.min(DIAL_LIMIT);
-        client.try_connect(limit)?;
-        Ok(client)
+        let mut connected = client.try_connect(limit);
+        for _ in 1..options.attempts {
+            if connected.is_err() {
+                connected = client.try_connect(limit);
+            }
+        }
+        connected.map(|()| client)
     }
 
     /// How it waits and for how long, from the next call on.
@@ -430,9 +435,14 @@ impl ActiveClient {
                     let deadline = self.deadline();
                     let handled = self.state.handle(&buffer[..len], deadline);
                     let handled = handled.map_err(|error| LinkLost(error.to_string()));
-                    let handled = match self.state.is_flooded {
-                        true => Err(LinkLost("the node says more than this side takes".into())),
-                        false => handled,
+                    let handled = match (self.state.is_flooded, self.state.outdated) {
+                        (true, _) => {
+                            Err(LinkLost("the node says more than this side takes".into()))
+                        }
+                        (_, Some(epoch)) => Err(LinkLost(format!(
+                            "the server has epoch {epoch}, and was replaced by a later one"
+                        ))),
+                        _ => handled,
                     };
                     let again = match &self.link {
                         Some(link) => link.receive(buffer),

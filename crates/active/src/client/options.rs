@@ -24,10 +24,18 @@ pub struct ActiveClientOptions {
     /// Requests that are submitted and whose outcome is not taken, at most. A node refuses those
     /// that wait beyond its `queued` as busy; 1,024 by default, too.
     pub in_flight: usize,
+    /// How often the first connection is tried: once for each host that the dialing function takes
+    /// in turn.
+    pub attempts: usize,
 }
 
 impl Default for ActiveClientOptions {
     fn default() -> Self {
-        Self { wait: WaitMode::default(), limit: Duration::from_secs(10), in_flight: 1024 }
+        Self {
+            wait: WaitMode::default(),
+            limit: Duration::from_secs(10),
+            in_flight: 1024,
+            attempts: 1,
+        }
     }
 }

@@ -249,6 +249,12 @@ impl ActiveClient {
         self.state.regions.get(region.handle as usize)?.incarnation
     }
 
+    /// The latest epoch of a region that was seen: a service with an earlier one is left.
+    #[must_use]
+    pub fn epoch(&self, region: &RemoteRegion) -> Option<u64> {
+        Some(self.state.regions.get(region.handle as usize)?.epoch)
+    }
+
     /// Gives a region up. Calls on it that are under way have no outcome that is known.
     pub fn detach(&mut self, region: RemoteRegion) {
         self.state.detach(region.handle);

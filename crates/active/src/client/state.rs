@@ -33,6 +33,8 @@ pub(super) struct RegionState {
     /// The latest commit that is known.
     seq: u64,
     pub(super) incarnation: Option<u64>,
+    /// The latest that was seen.
+    pub(super) epoch: u64,
     /// No longer wanted.
     is_dropped: bool,
 }
@@ -44,6 +46,14 @@ pub(super) struct AttachedRegion {
     /// Where its version is.
     pub(super) head: Exposed,
     pub(super) may_write: bool,
+}
+
+/// Where a region is in its life, as a service says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RegionRun {
+    pub(super) seq: u64,
+    pub(super) incarnation: u64,
+    pub(super) epoch: u64,
 }
 
 /// A module that can be loaded when the node does not have it.
@@ -82,6 +92,8 @@ pub(super) struct ClientState {
     pub(super) notices: VecDeque<Vec<u8>>,
     /// It has said more than is kept.
     pub(super) is_flooded: bool,
+    /// The service has an epoch before one that was seen: this one.
+    pub(super) outdated: Option<u64>,
 }
 
 impl ClientState {
@@ -104,6 +116,7 @@ impl ClientState {
             spare: Vec::new(),
             notices: VecDeque::new(),
             is_flooded: false,
+            outdated: None,
         }
     }
 
@@ -163,8 +176,9 @@ impl ClientState {
     pub(super) fn attach(&mut self, name: Arc<str>, deadline: Instant) -> (u32, u64) {
         let free = self.regions.iter().position(|region| region.is_dropped);
         let at = free.unwrap_or(self.regions.len());
+        let (attached, incarnation) = (None, None);
         let region =
-            RegionState { name, attached: None, seq: 0, incarnation: None, is_dropped: false };
+            RegionState { name, attached, seq: 0, incarnation, epoch: 0, is_dropped: false };
         match free {
             Some(at) => self.regions[at] = region,
             None => self.regions.push(region),
@@ -228,7 +242,7 @@ impl ClientState {
         self.waiting_for.clear();
         self.regions.iter_mut().for_each(|region| region.attached = None);
         self.notices.clear();
-        self.is_flooded = false;
+        (self.is_flooded, self.outdated) = (false, None);
     }
 
     /// The service's answers.
@@ -246,9 +260,9 @@ impl ClientState {
                 self.executed(number, seq, &outcome, deadline);
             }
             ActiveAnswer::Welcome { caller } => self.caller = caller,
-            ActiveAnswer::Attached { number, memory, head, seq, incarnation, may_write } => {
+            ActiveAnswer::Attached { number, memory, head, seq, incarnation, epoch, may_write } => {
                 let attached = AttachedRegion { memory, head, may_write };
-                self.attached(number, attached, (seq, incarnation));
+                self.attached(number, attached, RegionRun { seq, incarnation, epoch });
             }
             ActiveAnswer::Loaded { number, module, entries } => {
                 self.loaded.extend(self.loading.remove(&number));
@@ -350,14 +364,27 @@ impl ClientState {
         }
     }
 
-    fn attached(&mut self, number: u64, attached: AttachedRegion, (seq, incarnation): (u64, u64)) {
+    fn attached(&mut self, number: u64, attached: AttachedRegion, run: RegionRun) {
+        if self.is_outdated(number, run.epoch) {
+            self.outdated = Some(run.epoch);
+            return;
+        }
+        let RegionRun { seq, incarnation, epoch } = run;
         let asked = self.settle(number, Settled::Attached).map(|request| request.asked);
         let Some(Asked::Attach { handle }) = asked else { return };
         let Some(region) = self.regions.get_mut(handle as usize) else { return };
         let is_another = region.incarnation.is_some_and(|known| known != incarnation);
-        region.seq = if is_another { seq } else { region.seq.max(seq) };
+        // A later service may not have all that the one before it had committed.
+        let is_later = epoch > region.epoch;
+        region.seq = if is_another || is_later { seq } else { region.seq.max(seq) };
         (region.incarnation, region.attached) = (Some(incarnation), Some(attached));
+        region.epoch = epoch;
         for number in self.calls_on(handle) {
+            if let Some(PendingRequest { asked: Asked::Execute(call), .. }) =
+                self.window.waiting(number).filter(|_| is_later)
+            {
+                call.seen = call.seen.min(seq);
+            }
             let was_sent = self.window.waiting(number).is_some_and(|request| request.was_sent);
             if is_another && was_sent {
                 // Its answer was kept in memory that is no more.
@@ -366,6 +393,17 @@ impl ClientState {
                 self.send(number);
             }
         }
+    }
+
+    /// Whether a service that attaches a region was replaced by one that was seen already.
+    fn is_outdated(&mut self, number: u64, epoch: u64) -> bool {
+        let Some(PendingRequest { asked: Asked::Attach { handle }, .. }) =
+            self.window.waiting(number)
+        else {
+            return false;
+        };
+        let handle = *handle as usize;
+        self.regions.get(handle).is_some_and(|region| epoch < region.epoch)
     }
 
     /// The numbers of the calls that wait on a region.
@@ -475,8 +513,12 @@ impl ClientState {
             }
             Asked::Attach { handle } => {
                 let Some(region) = self.regions.get(*handle as usize) else { return };
-                let request =
-                    ActiveRequest::Attach { number, handle: *handle, region: &region.name };
+                let request = ActiveRequest::Attach {
+                    number,
+                    handle: *handle,
+                    region: &region.name,
+                    epoch: region.epoch,
+                };
                 PROTOCOL.append(&request, &mut self.batch);
             }
             Asked::Load { module, .. } => self.loads.push((number, *module)),

@@ -34,7 +34,7 @@ fn requests_that_are_cut_or_changed_are_refused_or_another_request() {
     let requests = [
         execute(&[3; 40]),
         ActiveRequest::Hello { client: ActiveClientId([9; 16]) },
-        ActiveRequest::Attach { number: 1, handle: 2, region: "kv" },
+        ActiveRequest::Attach { number: 1, handle: 2, region: "kv", epoch: 1 },
         ActiveRequest::Load { number: 1, name: "list", code: ModuleBytes::Inline(&[0; 30]) },
         ActiveRequest::Kill { number: 1, target: KillTarget::Execution(7) },
     ];

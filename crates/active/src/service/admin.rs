@@ -48,8 +48,8 @@ impl ActiveService {
             ActiveRequest::Execute(_)
             | ActiveRequest::Hello { .. }
             | ActiveRequest::Note { .. } => Ok(()),
-            ActiveRequest::Attach { number, handle, region } => {
-                self.attach(hub, (peer, number), handle, region)
+            ActiveRequest::Attach { number, handle, region, epoch } => {
+                self.attach(hub, (peer, number), handle, (region, epoch))
             }
             ActiveRequest::Detach { handle } => {
                 self.detach(hub, peer, handle);
@@ -88,7 +88,7 @@ impl ActiveService {
         hub: &mut ActiveHub,
         (peer, number): (PeerId, u64),
         handle: u32,
-        name: &str,
+        (name, epoch): (&str, u64),
     ) -> Result<(), ServiceError> {
         let Some(session) = self.sessions.get_mut(&peer) else { return Ok(()) };
         let found = self.region_names.get(name).copied();
@@ -99,6 +99,11 @@ impl ActiveService {
             return self.answer(hub, peer, &ActiveAnswer::Refused { number, why: &why });
         };
         let served = &self.regions[index];
+        let own_epoch = served.setup.epoch;
+        if epoch > own_epoch {
+            let may_write = access.contains(Access::REMOTE_WRITE);
+            return self.superseded(index, epoch, may_write);
+        }
         let memory = served.region.memory();
         let (memory, access) = match served.setup.shown {
             Some(len) => (memory.slice(0..len.min(memory.len()))?, Access::REMOTE_READ),
@@ -114,8 +119,15 @@ impl ActiveService {
             hub.withdraw(peer, before.head);
         }
         let (seq, incarnation) = (served.region.seq(), served.incarnation);
-        let answer =
-            ActiveAnswer::Attached { number, memory: exposed, head, seq, incarnation, may_write };
+        let answer = ActiveAnswer::Attached {
+            number,
+            memory: exposed,
+            head,
+            seq,
+            incarnation,
+            epoch: own_epoch,
+            may_write,
+        };
         self.answer(hub, peer, &answer)
     }
 

@@ -97,6 +97,9 @@ pub trait RegionBackend {
     /// When the loop must wake up at the latest.
     fn deadline(&self) -> Option<Instant>;
 
+    /// A client that may change the region has seen a later epoch of it: another service has it.
+    fn superseded(&mut self, epoch: u64);
+
     /// The node ends: what must be kept is kept now.
     ///
     /// # Errors
@@ -132,6 +135,20 @@ impl ActiveService {
     #[must_use]
     pub fn waker(&self) -> Waker {
         self.waker.clone()
+    }
+
+    /// A client knows of a later service than this one, which then serves it nothing.
+    pub(super) fn superseded(
+        &mut self,
+        region: usize,
+        epoch: u64,
+        may_write: bool,
+    ) -> Result<(), ServiceError> {
+        if let Some(backed) = self.backed.as_mut().filter(|one| one.index == region && may_write) {
+            backed.backend.superseded(epoch);
+        }
+        Err(format!("it has seen epoch {epoch} of the region, which is later than this one's")
+            .into())
     }
 
     pub(super) fn is_backed(&self, region: usize) -> bool {

@@ -37,6 +37,7 @@ pub use operator::load_directory;
 pub use options::{ActiveLimits, ActiveServiceOptions};
 pub use persist::PersistError;
 pub use regions::{
-    RegionError, RegionKeeper, RegionSetup, ServedRegion, begin_region, kept_region, open_regions,
+    FollowedRun, RegionError, RegionKeeper, RegionSetup, ServedRegion, begin_region,
+    discard_region, follow_region, kept_region, open_regions,
 };
 pub use table::parse_size;

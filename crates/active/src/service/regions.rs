@@ -35,6 +35,18 @@ pub struct RegionSetup {
     /// Bytes from its start that clients may read by one-sided operations, if they may not reach
     /// all of it: then only executions do.
     pub shown: Option<usize>,
+    /// Which of the services that have it one after the other this is. A client that has seen a
+    /// later one is not served.
+    pub epoch: u64,
+}
+
+/// Where a region that follows another one is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FollowedRun {
+    /// The number of the other's journal.
+    pub incarnation: u64,
+    /// The last commit of it that the memory has.
+    pub seq: u64,
 }
 
 impl RegionSetup {
@@ -43,7 +55,7 @@ impl RegionSetup {
     pub fn new(name: &str, len: usize) -> Self {
         let (persist, allow, read) = (None, None, HashSet::new());
         let name = name.to_owned();
-        Self { name, len, write_max: 1 << 20, persist, allow, read, shown: None }
+        Self { name, len, write_max: 1 << 20, persist, allow, read, shown: None, epoch: 0 }
     }
 
     /// What an identity may do with it; `None`: it does not see it.
@@ -221,11 +233,41 @@ pub fn begin_region(
     memory: SharedRegion,
     keeper: &mut impl RegionKeeper,
 ) -> Result<ServedRegion, RegionError> {
-    let name = || setup.name.clone();
-    let of_journal = |source| RegionError::Journal { name: name(), source };
-    let of_memory = |source| RegionError::Memory { name: name(), source };
+    let of_journal = |source| RegionError::Journal { name: setup.name.clone(), source };
     let region = ActiveRegion::over(&setup.name, memory, setup.write_max).map_err(of_journal)?;
     let incarnation = random().ok_or(RegionError::Random)?;
+    keep_region((setup, region, incarnation), keeper)
+}
+
+/// A region with memory of the caller's that is as another region's after a commit, and a journal
+/// that goes on under that one's number; both are kept from now on.
+///
+/// # Errors
+/// [`RegionError`].
+pub fn follow_region(
+    setup: RegionSetup,
+    memory: SharedRegion,
+    run: FollowedRun,
+    keeper: &mut impl RegionKeeper,
+) -> Result<ServedRegion, RegionError> {
+    let of_journal = |source| RegionError::Journal { name: setup.name.clone(), source };
+    let region = ActiveRegion::behind(&setup.name, memory, setup.write_max, run.seq);
+    keep_region((setup.clone(), region.map_err(of_journal)?, run.incarnation), keeper)
+}
+
+/// Discards what is kept of a region: the next process begins anew.
+pub fn discard_region(name: &str, incarnation: u64, keeper: &mut impl RegionKeeper) {
+    // What is not there need not be discarded.
+    let _discarded = keeper.discard(&memory_name(name));
+    let _discarded = keeper.discard(&journal_name(name, incarnation));
+}
+
+fn keep_region(
+    (setup, region, incarnation): (RegionSetup, ActiveRegion, u64),
+    keeper: &mut impl RegionKeeper,
+) -> Result<ServedRegion, RegionError> {
+    let name = || setup.name.clone();
+    let of_memory = |source| RegionError::Memory { name: name(), source };
     let (memory, journal) = region.descriptors().map_err(of_memory)?;
     let of_keeper = |source| RegionError::Keep { name: name(), source };
     keeper.keep(&memory_name(&setup.name), memory).map_err(of_keeper)?;

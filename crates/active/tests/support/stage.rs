@@ -278,4 +278,4 @@ fn serve(
 
 /// How a client waits in tests that measure nothing.
 pub(crate) const BLOCKING: ActiveClientOptions =
-    ActiveClientOptions { wait: WaitMode::Block, limit: SOON, in_flight: 4096 };
+    ActiveClientOptions { wait: WaitMode::Block, limit: SOON, in_flight: 4096, attempts: 1 };

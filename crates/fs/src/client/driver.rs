@@ -75,6 +75,15 @@ impl From<&'static str> for CallEntry {
     }
 }
 
+/// Which service has the file system's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServiceRun {
+    /// Which of the servers that have it one after the other.
+    pub epoch: u64,
+    /// The number of its region's journal.
+    pub incarnation: u64,
+}
+
 /// A call whose outcome is not taken.
 #[derive(Debug, Default)]
 struct WaitingCall {
@@ -235,10 +244,12 @@ impl CallDriver {
         }
     }
 
-    /// The number of the region's journal, as the latest connection has it.
-    pub(super) fn incarnation(&self) -> u64 {
+    /// Of the latest connection.
+    pub(super) fn run(&self) -> ServiceRun {
         let driven = self.lock();
-        driven.client.incarnation(&driven.region).unwrap_or_default()
+        let incarnation = driven.client.incarnation(&driven.region).unwrap_or_default();
+        let epoch = driven.client.epoch(&driven.region).unwrap_or_default();
+        ServiceRun { epoch, incarnation }
     }
 
     /// Says what takes the service's notices.

@@ -8,7 +8,7 @@
 //! Modules in reading order: `driver` (one connection for many threads), `buffers` (memory for
 //! large transfers), `calls` (operations on names and attributes), `batch` (many of them),
 //! `transfer` (bytes), `walk` (whole trees), `scan` (files looked through), `locks`, `counts`
-//! (round trips), `error`.
+//! (round trips), `unsynced` (what may be lost), `error`.
 
 mod batch;
 mod buffers;
@@ -19,6 +19,7 @@ mod error;
 mod locks;
 mod scan;
 mod transfer;
+mod unsynced;
 mod walk;
 
 pub use batch::{ManyChange, ManyResult};
@@ -35,6 +36,7 @@ use crate::protocol::{
 };
 use buffers::BufferPool;
 use counts::RoundTrips;
+pub use driver::ServiceRun;
 use driver::{CallDriver, CallEntry, EndedCall};
 use error::result_of;
 use outboard_active::{
@@ -47,6 +49,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use unsynced::UnsyncedNames;
 
 /// Bytes of one read or write, at most.
 pub const TRANSFER_MAX: usize = 1 << 20;
@@ -89,13 +92,15 @@ pub struct FsClientOptions {
     /// Whether the service is told what is open here. A region that only active code works on has
     /// nobody who listens, and its service ends the connection of who says anything.
     pub tells_opens: bool,
+    /// How often the first connection is tried: as often as the dialing function has hosts to try.
+    pub attempts: usize,
 }
 
 impl Default for FsClientOptions {
     fn default() -> Self {
         let (connect, buffers) = (Duration::from_secs(10), 32);
         let patience = FsPatience::default();
-        Self { connect, patience, buffers, module: None, tells_opens: true }
+        Self { connect, patience, buffers, module: None, tells_opens: true, attempts: 1 }
     }
 }
 
@@ -121,6 +126,7 @@ pub struct FsClient {
     trips: RoundTrips,
     patience: FsPatience,
     tells_opens: bool,
+    unsynced: UnsyncedNames,
     root: FsInode,
     /// Who this is to the service, whatever the connection.
     session: [u64; 2],
@@ -148,6 +154,7 @@ impl FsClient {
         let limits = ActiveClientOptions {
             limit: options.connect,
             in_flight: IN_FLIGHT,
+            attempts: options.attempts,
             ..ActiveClientOptions::default()
         };
         let mut client = ActiveClient::connect(context, dial, limits)?;
@@ -167,6 +174,7 @@ impl FsClient {
             trips: RoundTrips::default(),
             patience: options.patience,
             tells_opens: options.tells_opens,
+            unsynced: UnsyncedNames::default(),
             root,
             session: random_session()?,
             is_ended: AtomicBool::new(false),
@@ -194,11 +202,11 @@ impl FsClient {
         self.driver.lock().client.connections()
     }
 
-    /// A number that changes when the service has lost its memory, and with it perhaps what was
-    /// changed and not synced since.
+    /// What changes when the service has lost its memory, or another one has its place, and with it
+    /// perhaps what was changed and not synced since is lost.
     #[must_use]
-    pub fn service_run(&self) -> u64 {
-        self.driver.incarnation()
+    pub fn service_run(&self) -> ServiceRun {
+        self.driver.run()
     }
 
     /// Ends all requests that wait, and those to come: with [`FsError::Interrupted`].

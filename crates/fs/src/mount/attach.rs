@@ -181,7 +181,7 @@ fn config(source: &str, options: &FsMountOptions) -> Config {
     let mut config = Config::default();
     let either = |is: bool, yes, no| if is { yes } else { no };
     config.mount_options = vec![
-        MountOption::FSName(source.replace(',', "_")),
+        MountOption::FSName(source.replace(',', ";")),
         MountOption::Subtype(SUBTYPE.into()),
         MountOption::DefaultPermissions,
         MountOption::CUSTOM(format!("max_read={READ_MAX}")),

@@ -7,7 +7,7 @@ use super::ahead::AheadPlan;
 use super::gather::{GatheredWrite, WriteGather};
 use crate::client::{
     ChangeWhat, FileRead, FsCaller, FsClient, FsError, IMPATIENT, NewTimes, PendingChange,
-    PendingRead, SyncWhen, TRANSFER_MAX,
+    PendingRead, ServiceRun, SyncWhen, TRANSFER_MAX,
 };
 use crate::protocol::{FsAnswer, FsInode, FsRecord};
 use std::collections::VecDeque;
@@ -34,7 +34,7 @@ struct PendingWrites {
     /// Of a write that nobody has been told of.
     error: Option<i32>,
     /// The service's run to which the oldest change was sent that is not synced.
-    unsynced: Option<u64>,
+    unsynced: Option<ServiceRun>,
 }
 
 /// An inode that somebody has open here.

@@ -459,7 +459,7 @@ impl Filesystem for FsHandlers {
     ) {
         let caller = caller_of(request);
         let inode = self.0.inode(node.0);
-        reply_empty(reply, inode.and_then(|inode| self.client().sync(&caller, inode)));
+        reply_empty(reply, inode.and_then(|inode| self.client().sync_names(&caller, inode)));
     }
 
     fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {

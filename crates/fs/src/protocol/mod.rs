@@ -19,6 +19,7 @@ mod locks;
 mod notes;
 mod ranges;
 mod scans;
+mod serving;
 mod structures;
 mod walks;
 
@@ -41,6 +42,7 @@ pub use scans::{
     SCAN_NUMBERS, SCAN_PARAMS, SCAN_PARAMS_LEN, SCAN_PIECE, SCAN_PIECE_LEN, SCAN_SKIP_BINARY,
     SCAN_TEXT, ScanArgs, ScanCursor, ScanRecord, ScanTold, parse_scan, parse_scan_args, scan_args,
 };
+pub use serving::{FsServing, ServedReplica};
 pub use structures::{
     FsAccessArgs, FsAnswer, FsAttrArgs, FsBlocksRun, FsExtent, FsInitArgs, FsInode, FsInodeArgs,
     FsLinkArgs, FsListArgs, FsListed, FsMakeArgs, FsMapArgs, FsNameArgs, FsOrphan, FsOrphansArgs,

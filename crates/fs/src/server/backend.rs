@@ -13,9 +13,11 @@ use super::leasing::TouchedInodes;
 use super::locking::LockService;
 use super::opens::OpenInodes;
 use super::pool::BlockPool;
-use super::report::{FsCounters, FsReport};
+use super::report::FsCounters;
 use super::scan::ScanThreads;
 use crate::protocol::{FsLayout, FsNote, FsReadArgs, ROOT, failure_of_errno};
+use crate::replica::fence;
+use crate::replica::shipping::ShippingState;
 use crate::store::{FsStore, SyncMode};
 use outboard_active::service::{
     BACKEND_TENANT, BACKEND_TOKEN, BackendCaller, BackendStep, RegionBackend,
@@ -68,6 +70,8 @@ pub struct FsBackendOptions {
     pub lock_marker: Option<PathBuf>,
     /// Who clients are.
     pub users: UserRules,
+    /// How the store's replica is doing, if it has one.
+    pub(crate) shipping: Option<Arc<ShippingState>>,
     /// Says when the modules are loaded, or why they are not. Requests wait until then.
     pub loaded: mpsc::Receiver<Result<(), String>>,
 }
@@ -125,6 +129,9 @@ pub struct FsBackend {
     /// The modules are loaded, and there is a file system in the region.
     pub(super) is_ready: bool,
     pub(super) counters: FsCounters,
+    pub(super) shipping: Option<Arc<ShippingState>>,
+    /// The store's directory.
+    dir: Option<PathBuf>,
 }
 
 impl fmt::Debug for FsBackend {
@@ -138,13 +145,15 @@ impl FsBackend {
     #[must_use]
     pub fn new(options: FsBackendOptions) -> Self {
         let FsBackendOptions { region, module, modules, store, sync, flags, .. } = options;
-        let FsBackendOptions { waker, lock_marker, users, loaded, .. } = options;
+        let FsBackendOptions { waker, lock_marker, users, shipping, loaded, .. } = options;
+        let dir = lock_marker.as_ref().and_then(|path| Some(path.parent()?.to_owned()));
         let wakes = waker.clone();
         if !store.wake_by(Box::new(move || wakes.wake())) {
             tracing::error!("the store wakes somebody else");
         }
+        // The region's own number begins anew where the service has lost its memory.
+        let was_served = store.status().last > 0;
         let store = DurableCommits::new(store, sync);
-        let region_was_used = region.seq() > 0;
         let data = Arc::clone(store.data());
         let scans = ScanThreads::new(Arc::clone(&region), modules, data, waker.clone()).ok();
         Self {
@@ -161,7 +170,7 @@ impl FsBackend {
             store,
             opens: OpenInodes::default(),
             locks: LockService::new(lock_marker),
-            leases: LeaseTable::new(Instant::now(), region_was_used),
+            leases: LeaseTable::new(Instant::now(), was_served),
             nameless: HashSet::new(),
             calls: HashMap::new(),
             own: HashMap::new(),
@@ -179,6 +188,8 @@ impl FsBackend {
             flags,
             is_ready: false,
             counters: FsCounters::default(),
+            shipping,
+            dir,
         }
     }
 
@@ -550,29 +561,19 @@ impl RegionBackend for FsBackend {
         deadlines.chain(others.into_iter().flatten()).min()
     }
 
+    fn superseded(&mut self, epoch: u64) {
+        if let Some(dir) = &self.dir {
+            fence::end(dir, epoch, "another server, as a client says");
+        }
+    }
+
     fn ended(&mut self) -> Result<(), ServiceError> {
         Ok(self.store.close()?)
     }
 
     fn report(&self) -> Value {
-        let (locked_files, lock_waits, lock_sessions) = self.locks.len();
-        let (leases, recalls_now) = self.leases.len();
-        let report = FsReport {
-            open_inodes: self.opens.len(),
-            locked_files,
-            lock_waits,
-            lock_sessions,
-            leases,
-            recalls_now,
-            calls_now: self.calls.len(),
-            reserved_blocks: self.pool.len(),
-            durable: self.store.last(),
-            committed: self.region.seq(),
-            store_failure: self.store.failure(),
-            counters: self.counters,
-        };
         // Plain numbers always have a form.
-        serde_json::to_value(report).unwrap_or_default()
+        serde_json::to_value(self.reported()).unwrap_or_default()
     }
 }
 

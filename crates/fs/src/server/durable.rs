@@ -56,6 +56,16 @@ impl DurableCommits {
         }
     }
 
+    /// Which of the servers that have had the file system one after the other this is.
+    pub(super) fn epoch(&self) -> u64 {
+        self.store.as_ref().map_or(0, |store| store.superblock().epoch)
+    }
+
+    /// The last commit that the log has, as the store numbers them.
+    pub(super) fn logged(&self) -> u64 {
+        self.store.as_ref().map_or(0, |store| store.feed().feed().last())
+    }
+
     /// Why nothing more becomes durable.
     pub(super) fn failure(&self) -> Option<String> {
         self.store.as_ref()?.failure().map(ToString::to_string)

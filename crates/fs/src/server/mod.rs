@@ -48,6 +48,7 @@ pub use backend::{FsBackend, FsBackendOptions};
 #[cfg(test)]
 pub(crate) use modules::MODULES;
 pub use modules::fs_module;
+pub(crate) use process::LOCK_MARKER;
 pub use process::{check_table, serve};
 pub use report::FsCounters;
 #[cfg(test)]

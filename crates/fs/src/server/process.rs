@@ -7,8 +7,12 @@
 use super::accounts::UserRules;
 use super::backend::{FsBackend, FsBackendOptions};
 use super::modules;
-use super::table::FsTable;
+use super::table::{FsTable, RoleWord};
 use crate::protocol::{REGION, SQUASH_ROOT};
+use crate::replica::ship::{ShipperOptions, ship};
+use crate::replica::shipping::ShippingState;
+use crate::replica::{fence, node};
+use crate::store::role::StoreRole;
 use crate::store::{FsStore, FsStoreError, FsStoreOptions, OpenedStore};
 use outboard_active::service::{
     ActiveLimits, ActiveService, ActiveServiceOptions, RegionKeeper, RegionSetup, ServedRegion,
@@ -18,7 +22,8 @@ use outboard_cluster::hub::HubOptions;
 use outboard_cluster::node::{Needs, ServiceLink, ServiceTable, TableError};
 use outboard_cluster::service::{SpinMode, run};
 use outboard_offcode::{ActiveRegion, ModuleStore, Wasmtime};
-use std::collections::BTreeMap;
+use outboard_secure::NodeId;
+use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -36,7 +41,7 @@ const LOCKED_PAUSE: Duration = Duration::from_millis(50);
 /// Where the tree's header ends, which clients read.
 const HEADER_END: usize = 128;
 /// The file in a store's directory that is there while somebody has a lock.
-const LOCK_MARKER: &str = "locked";
+pub(crate) const LOCK_MARKER: &str = "locked";
 /// Bytes of answers that wait for a client: as many as it may have asked for.
 const ANSWERS_MAX: usize = 128 << 20;
 
@@ -49,22 +54,64 @@ pub fn check_table(table: ServiceTable<'_>) -> Result<Needs, TableError> {
 }
 
 /// Runs the service until its node ends.
-pub fn serve(mut link: ServiceLink) -> ExitCode {
-    match service(&mut link) {
+pub fn serve(link: ServiceLink) -> ExitCode {
+    let table = read_table(&link);
+    match table.and_then(|table| Ok((task(&table)?, table))) {
+        Ok((StoreTask::Serve, table)) => serve_store(link, &table),
+        Ok((StoreTask::Follow(dir, allow), _)) => node::run(link, &dir, allow),
+        Err(error) => link.not_started(&*error),
+    }
+}
+
+fn read_table(link: &ServiceLink) -> Result<FsTable, Box<dyn Error>> {
+    let table = serde_json::from_value(link.config().clone());
+    Ok(table.map_err(|why| format!("table {} of the configuration: {why}", link.service()))?)
+}
+
+/// What is done with a store.
+enum StoreTask {
+    Serve,
+    Follow(PathBuf, Option<HashSet<NodeId>>),
+}
+
+/// What the operator wants, and what has become of the store since.
+fn task(table: &FsTable) -> Result<StoreTask, Box<dyn Error>> {
+    let dir = table.store()?;
+    let is_replica = table.role == RoleWord::Replica;
+    match StoreRole::of(dir)? {
+        StoreRole::Promoted => Ok(StoreTask::Serve),
+        StoreRole::Own if is_replica && dir.join("superblock").exists() => Err(format!(
+            "{} is a store of its own: name an empty directory for a replica",
+            dir.display()
+        )
+        .into()),
+        _ if is_replica => Ok(StoreTask::Follow(dir.clone(), table.allow()?)),
+        StoreRole::Own => Ok(StoreTask::Serve),
+        StoreRole::Fenced { epoch, by } => Err(fence::refusal(epoch, &by).into()),
+        StoreRole::Replica(_) => Err(format!(
+            "{} is a replica: `outboard fs replica --store` runs it, and `outboard fs promote` \
+             makes it the server",
+            dir.display()
+        )
+        .into()),
+    }
+}
+
+fn serve_store(mut link: ServiceLink, table: &FsTable) -> ExitCode {
+    match service(&mut link, table) {
         Ok(service) => run(link, HubOptions { waiting_max: ANSWERS_MAX, ..hub_options() }, service),
         Err(error) => link.not_started(&*error),
     }
 }
 
-fn service(link: &mut ServiceLink) -> Result<ActiveService, Box<dyn Error>> {
-    let table: FsTable = serde_json::from_value(link.config().clone())
-        .map_err(|error| format!("table {} of the configuration: {error}", link.service()))?;
-    let opened = open(table.store()?, &table)?;
+fn service(link: &mut ServiceLink, table: &FsTable) -> Result<ActiveService, Box<dyn Error>> {
+    let opened = open(table.store()?, table)?;
     let setup = RegionSetup {
         write_max: WRITES_MAX,
         allow: table.allow()?,
         read: table.read()?,
         shown: Some(HEADER_END),
+        epoch: opened.superblock().epoch,
         ..RegionSetup::new(REGION, usize::try_from(opened.superblock().region_len)?)
     };
     let (kept, mut keeper) = (link.take_kept(), link.requester());
@@ -72,10 +119,16 @@ fn service(link: &mut ServiceLink) -> Result<ActiveService, Box<dyn Error>> {
     let marker = table.store()?.join(LOCK_MARKER);
     let (store, served) = begin((opened, &marker), setup, (kept, &mut keeper), options)?;
     let flags = if table.root_squash { SQUASH_ROOT } else { 0 };
+    let shipping = |host| {
+        let (requester, dir) = (link.requester(), table.store()?.clone());
+        let options = ShipperOptions { requester, host, dir, sync: options.sync };
+        Ok::<_, Box<dyn Error>>(ship(&store, options)?)
+    };
+    let shipping = table.replica()?.map(shipping).transpose()?;
     if let Err(error) = super::snapshots::listen(table.store()?, store.snapshots()) {
         tracing::warn!(%error, "no snapshots can be made");
     }
-    serve_region(store, served, (options, flags, marker), table.users()?)
+    serve_region(store, served, (options, flags, marker), (table.users()?, shipping))
 }
 
 /// Opens a store, or makes it.
@@ -144,7 +197,7 @@ fn serve_region(
     store: FsStore,
     served: ServedRegion,
     (options, flags, marker): (FsStoreOptions, u64, PathBuf),
-    users: UserRules,
+    (users, shipping): (UserRules, Option<Arc<ShippingState>>),
 ) -> Result<ActiveService, Box<dyn Error>> {
     let limits = ActiveLimits::default();
     let engine = Wasmtime::new(outboard_active::service::cache_directory().as_deref())?;
@@ -179,6 +232,7 @@ fn serve_region(
         waker,
         lock_marker,
         users,
+        shipping,
         loaded,
     };
     let backend = FsBackend::new(options);

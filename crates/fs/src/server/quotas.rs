@@ -3,7 +3,9 @@
 
 use super::backend::{FS_ROOT, FsBackend};
 use super::call::OwnWork;
-use crate::protocol::{FsLayout, FsQuotaArgs, FsStats, FsTenant, FsTenantsArgs, NO_LIMIT};
+use crate::protocol::{
+    FsLayout, FsQuotaArgs, FsServing, FsStats, FsTenant, FsTenantsArgs, NO_LIMIT,
+};
 use outboard_active::Outcome;
 use outboard_secure::NodeId;
 
@@ -76,7 +78,9 @@ impl FsBackend {
                 stats.blocks = stats.blocks.min(blocks + stats.blocks_free);
             }
         }
-        Outcome::Done { result: stats.bytes(), seq }
+        let replica = self.shipping.as_ref().map(|state| state.numbers(self.store.logged()));
+        let serving = FsServing { epoch: self.store.epoch(), replica };
+        Outcome::Done { result: [stats.bytes(), serving.bytes()].concat(), seq }
     }
 
     fn tenant_words(&self, tenant: u16) -> Option<[u64; 4]> {

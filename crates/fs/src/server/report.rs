@@ -1,6 +1,8 @@
 //! What the service says of itself. Plain numbers.
 
+use super::backend::FsBackend;
 use serde::Serialize;
+use serde_json::Value;
 
 /// What the service has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -49,6 +51,32 @@ pub(super) struct FsReport {
     pub(super) durable: u64,
     pub(super) committed: u64,
     pub(super) store_failure: Option<String>,
+    pub(super) epoch: u64,
+    /// How its replica is doing.
+    pub(super) replica: Option<Value>,
     #[serde(flatten)]
     pub(super) counters: FsCounters,
+}
+
+impl FsBackend {
+    pub(super) fn reported(&self) -> FsReport {
+        let (locked_files, lock_waits, lock_sessions) = self.locks.len();
+        let (leases, recalls_now) = self.leases.len();
+        FsReport {
+            open_inodes: self.opens.len(),
+            locked_files,
+            lock_waits,
+            lock_sessions,
+            leases,
+            recalls_now,
+            calls_now: self.calls.len(),
+            reserved_blocks: self.pool.len(),
+            durable: self.store.last(),
+            committed: self.region.seq(),
+            store_failure: self.store.failure(),
+            epoch: self.store.epoch(),
+            replica: self.shipping.as_ref().map(|state| state.report(self.store.logged())),
+            counters: self.counters,
+        }
+    }
 }

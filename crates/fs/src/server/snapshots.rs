@@ -69,7 +69,6 @@ fn serve(stream: &UnixStream, snapshots: &FsSnapshots) {
     if let Err(error) = answer(stream, snapshots) {
         tracing::warn!(%error, "who asked for a snapshot is gone");
     }
-    snapshots.end();
 }
 
 fn answer(mut stream: &UnixStream, snapshots: &FsSnapshots) -> io::Result<()> {
@@ -80,14 +79,15 @@ fn answer(mut stream: &UnixStream, snapshots: &FsSnapshots) -> io::Result<()> {
     let Some(file) = file.filter(|_| asked[0] == BEGIN) else {
         return Err(io::ErrorKind::InvalidData.into());
     };
-    match snapshots.begin(file) {
-        Ok(SnapshotHead { superblock, seq }) => {
+    let _hold = match snapshots.begin(file) {
+        Ok((SnapshotHead { superblock, seq }, hold)) => {
             tracing::info!(commit = seq, "a snapshot is made");
             let parts: [&[u8]; 3] = [&[OK], &seq.to_le_bytes(), &superblock.emit()];
             stream.write_all(&parts.concat())?;
+            hold
         }
         Err(error) => return stream.write_all(format!("!{error}").as_bytes()),
-    }
+    };
     // Copying takes as long as it takes.
     stream.set_read_timeout(None)?;
     stream.read_exact(&mut asked)?;

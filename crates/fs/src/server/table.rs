@@ -5,6 +5,7 @@
 use super::accounts::{BoundUser, GroupSource, IdentityQuota, UserRules};
 use crate::protocol::NO_LIMIT;
 use crate::store::{FsStoreOptions, StoreShape, SyncMode};
+use outboard_cluster::hosts::{Host, HostList};
 use outboard_cluster::node::{Needs, TableError};
 use outboard_secure::NodeId;
 use serde::Deserialize;
@@ -48,6 +49,11 @@ pub(super) struct FsTable {
     /// What identities may have made.
     #[serde(default)]
     quota: HashMap<String, QuotaTable>,
+    /// What the store is: a server's, or a replica, if it is not one of a server's by now.
+    #[serde(default)]
+    pub(super) role: RoleWord,
+    /// The host that has a replica of it.
+    replica: Option<String>,
     /// Jobs of this service: the node's own word, which every table may have.
     #[serde(rename = "slots")]
     _slots: Option<u32>,
@@ -72,6 +78,15 @@ enum SyncWord {
     Second,
     /// When the system likes.
     Never,
+}
+
+/// What a store is at first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RoleWord {
+    #[default]
+    Server,
+    Replica,
 }
 
 /// What an identity may have made.
@@ -193,6 +208,18 @@ impl FsTable {
         FsStoreOptions { sync, ..FsStoreOptions::default() }
     }
 
+    /// The host of the replica.
+    pub(super) fn replica(&self) -> Result<Option<Host>, String> {
+        let host = |word: &String| -> Result<Host, String> {
+            let hosts: HostList = word.parse().map_err(|error| format!("replica: {error}"))?;
+            match hosts.hosts() {
+                [host] => Ok(host.clone()),
+                hosts => Err(format!("replica: {word} are {} hosts: name one", hosts.len())),
+            }
+        };
+        self.replica.as_ref().map(host).transpose()
+    }
+
     /// The identities that may change something; `None`: every one that has the service's key.
     pub(super) fn allow(&self) -> Result<Option<HashSet<NodeId>>, String> {
         self.allow.as_deref().map(identities).transpose()
@@ -220,7 +247,7 @@ impl FsTable {
         let store = self.store()?;
         let shape = self.shape().map_err(TableError::new)?;
         self.allow().and_then(|_| self.read()).map_err(TableError::new)?;
-        self.users().map_err(TableError::new)?;
+        self.users().and_then(|_| self.replica()).map_err(TableError::new)?;
         let ending = Needs::ENDING + Duration::from_secs(shape.region_len / DISK_A_SECOND);
         Ok(Needs { directories: vec![store.clone()], ending, ..Needs::default() })
     }

@@ -6,10 +6,11 @@
 
 use super::disk::StoreFile;
 use super::error::FsStoreError;
+use super::feed::ReplicaFeed;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Bytes of a block.
 pub const BLOCK_LEN: u64 = 4096;
@@ -26,13 +27,20 @@ pub struct DataFile {
     /// One syncs at a time: who finds nothing written has waited for whoever is bringing it to the
     /// disk. True if a sync has failed: what it left behind, no other one finds.
     has_failed: Mutex<bool>,
+    /// Is told which blocks were written.
+    feed: OnceLock<Arc<ReplicaFeed>>,
 }
 
 impl DataFile {
     pub(super) fn new(file: Arc<dyn StoreFile>, block_count: u64) -> Self {
         // What the process before has written may not be on the disk.
         let (is_written, has_failed) = (AtomicBool::new(true), Mutex::new(false));
-        Self { file, block_count, is_written, has_failed }
+        Self { file, block_count, is_written, has_failed, feed: OnceLock::new() }
+    }
+
+    pub(super) fn feed(&self, feed: &Arc<ReplicaFeed>) {
+        // There is one store for each.
+        let _set = self.feed.set(Arc::clone(feed));
     }
 
     /// How many blocks there are.
@@ -69,6 +77,9 @@ impl DataFile {
         let range = self.range(block, within, len)?;
         let written = self.file.write_at(parts, range.start);
         self.is_written.store(true, Ordering::Release);
+        if let Some(feed) = self.feed.get() {
+            feed.wrote(range.start / BLOCK_LEN, range.end.div_ceil(BLOCK_LEN));
+        }
         written
     }
 

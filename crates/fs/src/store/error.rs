@@ -102,6 +102,12 @@ pub enum FsStoreError {
         /// What the system says.
         source: io::Error,
     },
+    /// One snapshot at a time.
+    #[error(
+        "another copy of the store is being made, by a snapshot or for its replica: ask again \
+        when that is over"
+    )]
+    SnapshotUnderWay,
     /// Memory that was kept is not that of this store.
     #[error("the memory that was kept is of another store or of another run: it is not used")]
     OtherMemory,

@@ -201,7 +201,8 @@ impl Keeper {
         self.reserve()?;
         self.hub.checkpointed.fetch_max(seq, Ordering::AcqRel);
         let is_tight = self.hub.lock().is_tight;
-        if is_tight {
+        // What a replica is to have, the log has first.
+        if is_tight && !self.hub.feed.is_fed() {
             self.hub.advance(seq);
         }
         self.segments.release(if is_tight { seq } else { before })?;

@@ -6,9 +6,11 @@
 
 use super::data::DataFile;
 use super::error::{FsStoreError, StoreFailure};
+use super::feed::{CommitAnswer, ReplicaFeed};
 use super::record::{self, BATCH_HEAD, BatchHead};
 use super::segments::{ClosedSegment, OpenSegment, Segments};
 use super::snapshot::{SnapshotHolds, SnapshotTask};
+use outboard_offcode::journal::RequestId;
 use outboard_offcode::region::CommitObserver;
 use std::fmt;
 use std::io::IoSlice;
@@ -91,6 +93,7 @@ pub(super) struct LogHub {
     /// From so many on a checkpoint is made.
     pub(super) log_limit: AtomicU64,
     pub(super) holds: SnapshotHolds,
+    pub(super) feed: Arc<ReplicaFeed>,
 }
 
 impl fmt::Debug for LogHub {
@@ -104,6 +107,8 @@ impl fmt::Debug for LogHub {
 #[derive(Debug, Default)]
 pub(super) struct PendingRecords {
     records: Vec<u8>,
+    /// Their answers, where a replica wants them.
+    answers: Vec<CommitAnswer>,
     count: u32,
     /// The last commit that was pushed.
     last: u64,
@@ -143,6 +148,7 @@ impl LogHub {
             log_bytes: AtomicU64::new(0),
             log_limit: AtomicU64::new(u64::MAX),
             holds: SnapshotHolds::default(),
+            feed: Arc::new(ReplicaFeed::new(last)),
         }
     }
 
@@ -164,16 +170,23 @@ impl LogHub {
         self.waker.set(waker).is_ok()
     }
 
+    /// The newest commit that is durable: at the replica, too, where that is followed closely.
     pub(super) fn durable(&self) -> u64 {
-        self.durable.load(Ordering::Acquire)
+        let own = self.durable.load(Ordering::Acquire);
+        if self.mode == SyncMode::Never { own } else { self.feed.gated(own) }
     }
 
-    /// The newest commit that a power cut does not lose.
+    /// The newest commit that a power cut does not lose, and behind which blocks that it has freed
+    /// are used again.
     pub(super) fn on_disk(&self) -> u64 {
-        match self.mode {
-            SyncMode::Never => self.checkpointed.load(Ordering::Acquire),
-            _ => self.durable(),
-        }
+        self.feed.held(match self.mode {
+            // What a replica is to have, the log has first.
+            SyncMode::Never => {
+                let durable = self.durable.load(Ordering::Acquire);
+                self.checkpointed.load(Ordering::Acquire).min(durable)
+            }
+            _ => self.durable.load(Ordering::Acquire),
+        })
     }
 
     pub(super) fn last(&self) -> u64 {
@@ -199,6 +212,7 @@ impl LogHub {
         if self.failure.set(failure).is_ok() && is_news {
             tracing::error!("{text}");
         }
+        self.feed.end();
         self.wake_all();
     }
 
@@ -296,7 +310,7 @@ impl LogHub {
 pub(super) struct LogPusher(pub(super) Arc<LogHub>);
 
 impl CommitObserver for LogPusher {
-    fn committed(&self, seq: u64, lines: &[u8]) {
+    fn committed(&self, seq: u64, lines: &[u8], answer: Option<(RequestId, &[u8])>) {
         let hub = &*self.0;
         if hub.failure().is_some() {
             return;
@@ -307,6 +321,9 @@ impl CommitObserver for LogPusher {
         let last = hub.base().wrapping_add(seq);
         pending.last = last;
         record::push_record(&mut pending.records, last, lines);
+        if let Some((id, bytes)) = answer.filter(|_| hub.feed.is_fed()) {
+            pending.answers.push(CommitAnswer { seq: last, id, bytes: bytes.to_vec() });
+        }
         pending.count += 1;
         if was_empty {
             pending.since = Some(Instant::now());
@@ -348,7 +365,7 @@ pub(super) struct LogWriter {
 
 /// What the log's thread does next.
 enum Next {
-    Write { records: Vec<u8>, count: u32 },
+    Write { records: Vec<u8>, answers: Vec<CommitAnswer>, count: u32 },
     Say,
     End,
 }
@@ -376,7 +393,9 @@ impl LogWriter {
     fn write_all(&mut self) -> Result<(), StoreFailure> {
         loop {
             match self.next() {
-                Next::Write { records, count } => self.write_group(records, count)?,
+                Next::Write { records, answers, count } => {
+                    self.write_group(records, answers, count)?;
+                }
                 Next::Say => self.say_durable()?,
                 Next::End => return self.end(),
             }
@@ -418,7 +437,8 @@ impl LogWriter {
         let count = std::mem::take(&mut pending.count);
         pending.since = None;
         let empty = std::mem::take(&mut self.buffer);
-        Next::Write { records: std::mem::replace(&mut pending.records, empty), count }
+        let records = std::mem::replace(&mut pending.records, empty);
+        Next::Write { records, answers: std::mem::take(&mut pending.answers), count }
     }
 
     /// How long the group that gathers may wait.
@@ -440,7 +460,12 @@ impl LogWriter {
         patience.saturating_sub(since.elapsed())
     }
 
-    fn write_group(&mut self, mut records: Vec<u8>, count: u32) -> Result<(), StoreFailure> {
+    fn write_group(
+        &mut self,
+        mut records: Vec<u8>,
+        answers: Vec<CommitAnswer>,
+        count: u32,
+    ) -> Result<(), StoreFailure> {
         let begun = Instant::now();
         if self.hub.mode != SyncMode::Never {
             self.data.sync().map_err(failed)?;
@@ -449,6 +474,7 @@ impl LogWriter {
         if self.hub.mode != SyncMode::Never {
             self.sync()?;
         }
+        self.hub.feed.push(&records, answers, self.last);
         let len = records.len() as u64;
         self.group = (count, begun.elapsed());
         records.clear();

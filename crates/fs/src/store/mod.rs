@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! DIR/superblock      what the store is: its number, its sizes, its epoch
+//! DIR/role            what it is to other servers, where it is not one of its own
 //! DIR/lock            locked by the one process that has the store open
 //! DIR/data            the blocks, sparse
 //! DIR/log.NNNNNNNN    segments of the log; the last one is written, or waits to be
@@ -25,8 +26,9 @@
 //! acknowledged any more: pages that could not be written are not written by asking again.
 //!
 //! Modules in reading order: [`error`], [`disk`] (all calls that change a file), [`superblock`],
-//! [`directory`] (making and opening a store), [`record`] (the log's bytes), `segments` (its
-//! files), [`log`] (its thread), [`data`], [`checkpoint`], `keeper` (its thread), [`recover`],
+//! [`role`] (what it is to others), [`directory`] (making and opening a store), [`record`] (the log's bytes), `segments` (its
+//! files), [`log`] (its thread), [`feed`] (what
+//! a replica lacks), [`data`], [`checkpoint`], `keeper` (its thread), [`recover`],
 //! [`running`] (a store in use), [`snapshot`].
 
 pub mod checkpoint;
@@ -34,10 +36,12 @@ pub mod data;
 pub mod directory;
 pub mod disk;
 pub mod error;
+pub mod feed;
 mod keeper;
 pub mod log;
 pub mod record;
 pub mod recover;
+pub mod role;
 pub mod running;
 mod segments;
 pub mod snapshot;
@@ -46,10 +50,11 @@ pub mod superblock;
 pub use data::{BLOCK_LEN, DataFile};
 pub use directory::{OpenedStore, StoreShape};
 pub use error::{FsStoreError, StoreFailure};
+pub use feed::{CommitGroup, FeedParcel, ReplicaFeed};
 pub use log::SyncMode;
 pub use recover::RecoveredRegion;
-pub use running::{FsStore, FsStoreOptions, FsStoreStatus};
-pub use snapshot::{FsSnapshots, HeldBlocks, SnapshotHead, blocks_in_use};
+pub use running::{FsStore, FsStoreOptions, FsStoreStatus, StoreFeed};
+pub use snapshot::{FsSnapshots, HeldBlocks, SnapshotHead, SnapshotHold, blocks_in_use};
 
 /// Makes a store of a directory whose other files are whole: the last thing that is done.
 ///

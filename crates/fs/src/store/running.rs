@@ -4,6 +4,7 @@ use super::checkpoint::{CheckpointEnding, CheckpointSummary};
 use super::data::DataFile;
 use super::directory::OpenedStore;
 use super::error::{FsStoreError, StoreFailure};
+use super::feed::ReplicaFeed;
 use super::keeper::Keeper;
 use super::log::{LogHub, LogPusher, LogWriter, PendingLimits, ProgressWaker, SyncMode, failed};
 use super::recover::{FoundLog, RecoveredRegion};
@@ -172,6 +173,7 @@ impl OpenedStore {
         let hub = LogHub::new(options.sync, limits, last);
         let found = (log.closed, log.next_number);
         let disk = Arc::clone(&self.disk);
+        self.data.feed(&hub.feed);
         let segments = Segments::new(disk, self.superblock.uuid, options.segment_len, found);
         (Arc::new(hub), Arc::new(segments))
     }
@@ -248,6 +250,12 @@ impl FsStore {
     #[must_use]
     pub fn snapshots(&self) -> FsSnapshots {
         FsSnapshots(Arc::clone(&self.hub))
+    }
+
+    /// What a replica lacks, and who waits for it.
+    #[must_use]
+    pub fn feed(&self) -> StoreFeed {
+        StoreFeed(Arc::clone(&self.hub))
     }
 
     /// Blocks that a snapshot may still have to copy.
@@ -357,6 +365,32 @@ impl FsStore {
         self.hub.wake_keeper(|pending| pending.keeper_is_closing = true);
         let keeper = self.keeper.take()?.join().ok()?;
         joined.is_none_or(|joined| joined.is_ok()).then_some(keeper)
+    }
+}
+
+/// A store's feed: what changes there, whoever waits for the store is told.
+#[derive(Clone, Debug)]
+pub struct StoreFeed(Arc<LogHub>);
+
+impl StoreFeed {
+    /// Changes what is waited for.
+    pub fn change<T>(&self, change: impl FnOnce(&ReplicaFeed) -> T) -> T {
+        let changed = change(&self.0.feed);
+        // Nobody is between looking and waiting.
+        drop(self.0.lock());
+        self.0.tell();
+        changed
+    }
+
+    /// The feed, to look at and to take from.
+    #[must_use]
+    pub fn feed(&self) -> &ReplicaFeed {
+        &self.0.feed
+    }
+
+    /// Commits up to this one shall be in the log soon.
+    pub fn want(&self, seq: u64) {
+        self.0.want(seq);
     }
 }
 

@@ -14,6 +14,7 @@ use super::superblock::Superblock;
 use crate::protocol::{FsBlocksRun, MAGIC, ROOT};
 use outboard_mem::SharedRegion;
 use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 /// Bytes of the head of the state of blocks: whether each is taken, one bit each, follows.
@@ -89,15 +90,30 @@ pub(super) struct SnapshotTask {
 
 /// What is held back for a snapshot, if one is being made.
 #[derive(Debug, Default)]
-pub(super) struct SnapshotHolds(Mutex<Option<Arc<HeldBlocks>>>);
+pub(super) struct SnapshotHolds {
+    blocks: Mutex<Option<Arc<HeldBlocks>>>,
+    is_taken: AtomicBool,
+}
 
 impl SnapshotHolds {
     fn set(&self, held: Option<Arc<HeldBlocks>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        *self.blocks.lock().unwrap_or_else(PoisonError::into_inner) = held;
     }
 
     pub(super) fn get(&self) -> Option<Arc<HeldBlocks>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A snapshot that is being made. Dropped, its blocks are copied, or nobody wants them any more.
+#[derive(Debug)]
+pub struct SnapshotHold(Arc<LogHub>);
+
+impl Drop for SnapshotHold {
+    fn drop(&mut self) {
+        self.0.holds.set(None);
+        self.0.holds.is_taken.store(false, Ordering::Release);
+        self.0.tell();
     }
 }
 
@@ -106,12 +122,16 @@ impl SnapshotHolds {
 pub struct FsSnapshots(pub(super) Arc<LogHub>);
 
 impl FsSnapshots {
-    /// Has the metadata written to an empty file. What blocks had bytes then is held back until
-    /// [`end`](Self::end).
+    /// Has the metadata written to an empty file. What blocks had bytes then is held back while the
+    /// hold is there.
     ///
     /// # Errors
-    /// [`FsStoreError`]: the file's disk, or the store has ended.
-    pub fn begin(&self, file: File) -> Result<SnapshotHead, FsStoreError> {
+    /// [`FsStoreError`]: the file's disk, another snapshot is being made, or the store has ended.
+    pub fn begin(&self, file: File) -> Result<(SnapshotHead, SnapshotHold), FsStoreError> {
+        if self.0.holds.is_taken.swap(true, Ordering::AcqRel) {
+            return Err(FsStoreError::SnapshotUnderWay);
+        }
+        let hold = SnapshotHold(Arc::clone(&self.0));
         let (answer, answered) = mpsc::channel();
         let mut is_over = self.0.failure().is_some();
         self.0.wake_keeper(|pending| {
@@ -121,13 +141,8 @@ impl FsSnapshots {
         if is_over {
             return Err(StoreFailure::Closed.into());
         }
-        answered.recv().unwrap_or_else(|_| Err(StoreFailure::Closed.into()))
-    }
-
-    /// The blocks are copied, or nobody wants them any more.
-    pub fn end(&self) {
-        self.0.holds.set(None);
-        self.0.tell();
+        let head = answered.recv().unwrap_or_else(|_| Err(StoreFailure::Closed.into()))?;
+        Ok((head, hold))
     }
 }
 

@@ -77,7 +77,8 @@ impl FsPlace {
         Ok(ours.map(|(mount, host)| {
             let rest = path.strip_prefix(&mount.directory).unwrap_or(&path);
             let path = [b"/", rest.as_os_str().as_bytes()].concat();
-            Self { host: host.to_owned(), path, shown }
+            // Options of mounts have commas between them: a list of hosts has none there.
+            Self { host: host.replace(';', ","), path, shown }
         }))
     }
 }

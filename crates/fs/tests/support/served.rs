@@ -153,6 +153,19 @@ impl ServedNode {
     pub(crate) fn kill_service(&self) {
         kill_process(self.service(), Signal::KILL).expect("it is there");
     }
+
+    /// Kills all of its processes, so that nothing is left but its disk, and starts it again.
+    pub(crate) fn lose_memory(&mut self) {
+        let service = self.service();
+        self.child.kill().and_then(|()| self.child.wait()).expect("it ends");
+        // It may have seen the end of its node.
+        let _killed = kill_process(service, Signal::KILL);
+        let settings = self.directory().join("node.toml");
+        let text = fs::read_to_string(&settings).expect("settings");
+        fs::write(&settings, text.replace("127.0.0.1:0", &self.host)).expect("written");
+        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
+        (self.child, self.host) = start(&[NODE.as_ref(), self.directory().as_ref()], &cache);
+    }
 }
 
 impl Drop for ServedNode {

@@ -3,16 +3,17 @@
 //! Says nothing of where commits are kept: whoever observes does.
 
 use super::{ActiveRegion, RegionWriter};
+use crate::journal::RequestId;
 use crate::write_set::{ENCODED, WrittenLine};
 use outboard_mem::{MemError, SharedRegion};
 use std::fmt;
 
 /// Is told of each commit of a region.
 pub trait CommitObserver: fmt::Debug + Send + Sync {
-    /// A commit was made: its number, and the lines that it has written, as [`replay`] takes them.
-    /// All other commits wait until this returns; an execution may be waiting on the service's own
+    /// A commit was made: its number, the lines that it has written, as [`replay`] takes them, and
+    /// whose request it answers by which bytes. All other commits wait until this returns; an execution may be waiting on the service's own
     /// thread, so that this must not wait for anything.
-    fn committed(&self, seq: u64, lines: &[u8]);
+    fn committed(&self, seq: u64, lines: &[u8], answer: Option<(RequestId, &[u8])>);
 }
 
 /// A region tells one observer only.
@@ -75,7 +76,7 @@ mod tests {
     struct Told(Arc<Mutex<Commits>>);
 
     impl CommitObserver for Told {
-        fn committed(&self, seq: u64, lines: &[u8]) {
+        fn committed(&self, seq: u64, lines: &[u8], _: Option<(RequestId, &[u8])>) {
             self.0.lock().expect("not poisoned").push((seq, lines.to_vec()));
         }
     }

@@ -46,7 +46,8 @@ pub(crate) fn map(args: &MapArgs) -> Outcome {
     }
     let place = FsPlace::of(&args.file)?;
     let patience = FsPatience::Soft(PAGE_LIMIT);
-    let client = connect(&place.host, &FsClientOptions { patience, ..Default::default() })?;
+    let options = FsClientOptions { patience, ..FsClientOptions::default() };
+    let client = connect(&place.host.parse()?, options)?;
     let path = (&place.path[..], &place.shown[..]);
     let root = resolve(&client, &caller(), path, LastLink::IsFollowed)?;
     let shown = args.file.to_string_lossy();

@@ -7,6 +7,7 @@ mod cp;
 mod grep;
 mod map;
 mod mount;
+mod promote;
 mod serve;
 mod snapshot;
 mod stats;
@@ -25,6 +26,8 @@ use std::process::ExitCode;
   outboard fs mount localhost:/ ~/files")]
 pub(crate) enum FsCommand {
     Serve(serve::FsServeArgs),
+    Replica(serve::FsReplicaArgs),
+    Promote(promote::PromoteArgs),
     Mount(mount::MountArgs),
     Umount(mount::UmountArgs),
     Find(trees::FindArgs),
@@ -48,6 +51,8 @@ pub(crate) fn run(command: FsCommand) -> Result<ExitCode, Box<dyn Error>> {
     let success = |()| ExitCode::SUCCESS;
     match command {
         FsCommand::Serve(args) => serve::serve(args).map(success),
+        FsCommand::Replica(args) => serve::replica(args).map(success),
+        FsCommand::Promote(args) => promote::promote(&args).map(success),
         FsCommand::Mount(args) => mount::mount(args).map(success),
         FsCommand::Umount(args) => mount::umount(&args).map(success),
         FsCommand::Find(args) => trees::find(&args),

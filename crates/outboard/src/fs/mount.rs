@@ -3,30 +3,22 @@
 //! Without `--foreground` the program starts itself once more: the second process mounts and
 //! serves, and says so on a pipe; the first one ends then, or says why nothing is mounted.
 
+use super::at::{FsHosts, connect};
 use crate::{Outcome, log};
 use clap::Args;
-use outboard_active::DialActive;
-use outboard_cluster::dial::Dialer;
-use outboard_cluster::hosts::{Host, HostList};
-use outboard_fs::client::{FsClient, FsClientOptions};
+use outboard_fs::client::FsClientOptions;
 use outboard_fs::mount::{FsMount, FsMountOptions, unmount_at};
-use outboard_secure::ServiceName;
-use outboard_verbs::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
-use std::error::Error;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Instant;
 
 /// What the process that serves says when it does.
 const READY: &str = "mounted";
-/// The service that has file systems.
-const SERVICE: &str = "fs";
 
 /// Mount a file system of a server on a directory.
 ///
@@ -38,7 +30,7 @@ const SERVICE: &str = "fs";
   outboard fs mount n01:/ shared -o soft,timeo=30
   outboard fs umount shared")]
 pub(crate) struct MountArgs {
-    /// The server and its root: HOST:/ or HOST:PORT:/.
+    /// The server and its root: HOST:/, HOST:PORT:/, or HOST,HOST:/ with the host of its replica.
     source: MountSource,
     /// The directory.
     directory: PathBuf,
@@ -62,10 +54,10 @@ pub(crate) struct UmountArgs {
     directory: PathBuf,
 }
 
-/// Which server.
+/// Which server, or which servers that have it in turn.
 #[derive(Clone, Debug)]
 struct MountSource {
-    host: Host,
+    hosts: FsHosts,
     text: String,
 }
 
@@ -74,12 +66,9 @@ impl std::str::FromStr for MountSource {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let host = text.strip_suffix(":/").filter(|host| !host.is_empty());
-        let host = host.ok_or("write HOST:/ or HOST:PORT:/: the root of a server is mounted")?;
-        let hosts: HostList = host.parse().map_err(|error| format!("{error}"))?;
-        match hosts.hosts() {
-            [host] => Ok(Self { host: host.clone(), text: text.to_owned() }),
-            hosts => Err(format!("these are {} hosts: name one", hosts.len())),
-        }
+        let host = host
+            .ok_or("write HOST:/, HOST:PORT:/ or HOST,HOST:/: the root of a server is mounted")?;
+        Ok(Self { hosts: host.parse()?, text: text.to_owned() })
     }
 }
 
@@ -102,7 +91,9 @@ fn serve(args: &MountArgs, options: &FsMountOptions) -> Outcome {
         // It leads a session already where it was started by hand.
         let _session = rustix::process::setsid();
     }
-    let client = connect(&args.source.host, options)?;
+    let patience = options.patience;
+    let of_client = FsClientOptions { patience, ..FsClientOptions::default() };
+    let client = connect(&args.source.hosts, of_client)?;
     let directory = std::fs::canonicalize(&args.directory)
         .map_err(|error| format!("{}: {error}", args.directory.display()))?;
     let mount = FsMount::mount(client, &directory, &args.source.text, options)?;
@@ -111,23 +102,6 @@ fn serve(args: &MountArgs, options: &FsMountOptions) -> Outcome {
         tell_ready()?;
     }
     Ok(mount.serve()?)
-}
-
-fn connect(
-    host: &Host,
-    options: &FsMountOptions,
-) -> Result<std::sync::Arc<FsClient>, Box<dyn Error>> {
-    let service: ServiceName = SERVICE.parse()?;
-    let own = [service.clone()];
-    let dialer = Dialer::from_environment(|name| std::env::var_os(name), &own)?;
-    let host = host.clone();
-    let dial: DialActive = Box::new(move |limit| {
-        let dialled = dialer.dial(&host, &service, Instant::now() + limit);
-        dialled.map_err(|error| error.to_string())
-    });
-    let patience = options.patience;
-    let options = FsClientOptions { patience, ..FsClientOptions::default() };
-    Ok(FsClient::connect(&Context::open()?, dial, &options)?)
 }
 
 /// Whoever ends this process wants the directory back.
@@ -192,10 +166,10 @@ mod tests {
 
     #[test]
     fn a_source_is_a_host_and_its_root() {
-        for good in ["n01:/", "n01:4791:/", "127.0.0.1:4791:/", "[::1]:4791:/"] {
+        for good in ["n01:/", "n01:4791:/", "127.0.0.1:4791:/", "[::1]:4791:/", "n01,n02:4791:/"] {
             assert!(good.parse::<MountSource>().is_ok(), "{good}");
         }
-        for bad in ["n01", ":/", "n01:/home", "n01,n02:/", ""] {
+        for bad in ["n01", ":/", "n01:/home", "n01,n02", "n[1-9]:/", ""] {
             assert!(bad.parse::<MountSource>().is_err(), "{bad}");
         }
     }

@@ -1,9 +1,12 @@
-//! `outboard fs serve`: a node that serves a file system and nothing else.
+//! `outboard fs serve` and `replica`: a node that has a store and nothing else, as its server or as
+//! a replica of another one's.
 
 use crate::Outcome;
 use crate::node;
 use clap::{Args, ValueEnum};
+use outboard_cluster::hosts::Host;
 use outboard_cluster::node::NodeConfig;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -15,21 +18,46 @@ use std::path::PathBuf;
 #[command(after_help = "Example:
   outboard fs serve --store /var/lib/outboard/fs --size 8GiB --listen 0.0.0.0:7410")]
 pub(crate) struct FsServeArgs {
-    /// The store's directory.
-    #[arg(long, value_name = "DIR")]
-    store: PathBuf,
+    #[command(flatten)]
+    store: StoreArgs,
     /// Bytes of files that a new store has room for [default: 8GiB].
     #[arg(long, value_name = "SIZE")]
     size: Option<String>,
     /// Memory for names and attributes in a new store [default: a sixteenth, 64MiB to 3GiB].
     #[arg(long, value_name = "SIZE")]
     metadata: Option<String>,
+}
+
+/// Keep a replica of a server's store, which follows it until it is promoted.
+///
+/// The server is started with `--replica` and this machine's name; it brings everything. `outboard
+/// fs promote` makes this the server, which it then stays, also when it is started anew. The
+/// directory is made if it is not there; that of a server that was replaced gets what the server
+/// has now.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  outboard fs replica --store /var/lib/outboard/replica --listen 0.0.0.0:7410")]
+pub(crate) struct FsReplicaArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+/// What both have.
+#[derive(Debug, Args)]
+struct StoreArgs {
+    /// The store's directory.
+    #[arg(long, value_name = "DIR")]
+    store: PathBuf,
     /// When changes go to the disk, besides when programs ask for it (fsync).
     #[arg(long, value_enum, default_value_t = SyncChoice::Second)]
     sync: SyncChoice,
     /// User 0 of clients may everything here, as on a disk of theirs.
     #[arg(long)]
     no_root_squash: bool,
+    /// The host, or HOST:PORT, where a replica of the store is kept: fsync waits for both disks
+    /// while it is there.
+    #[arg(long, value_name = "HOST", value_parser = super::at::host_of_word)]
+    replica: Option<Host>,
     /// Where to listen, with commas between [default: 127.0.0.1:7410].
     #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
     listen: Option<Vec<SocketAddr>>,
@@ -57,6 +85,16 @@ enum SyncChoice {
 }
 
 pub(crate) fn serve(args: FsServeArgs) -> Outcome {
+    let sizes = [("size", args.size), ("metadata", args.metadata)];
+    let sizes = sizes.into_iter().filter_map(|(key, size)| Some((key.to_owned(), size?.into())));
+    run(args.store, sizes.collect())
+}
+
+pub(crate) fn replica(args: FsReplicaArgs) -> Outcome {
+    run(args.store, toml::Table::from_iter([("role".to_owned(), "replica".into())]))
+}
+
+fn run(args: StoreArgs, mut table: toml::Table) -> Outcome {
     let store = std::path::absolute(&args.store)
         .map_err(|error| format!("{}: {error}", args.store.display()))?;
     let text = |path: PathBuf| toml::Value::from(path.to_string_lossy().into_owned());
@@ -65,13 +103,11 @@ pub(crate) fn serve(args: FsServeArgs) -> Outcome {
         SyncChoice::Second => "second",
         SyncChoice::Never => "never",
     };
-    let mut table = toml::Table::from_iter([
+    table.extend([
         ("store".to_owned(), text(store)),
         ("sync".to_owned(), sync.into()),
         ("root_squash".to_owned(), (!args.no_root_squash).into()),
     ]);
-    let sizes = [("size", args.size), ("metadata", args.metadata)];
-    table.extend(sizes.into_iter().filter_map(|(key, size)| Some((key.to_owned(), size?.into()))));
     let mut config = NodeConfig {
         listen: args.listen,
         serve: Some(vec!["fs".into()]),
@@ -80,6 +116,11 @@ pub(crate) fn serve(args: FsServeArgs) -> Outcome {
         log: args.log,
         ..NodeConfig::default()
     };
+    if let Some(host) = args.replica {
+        table.insert("replica".into(), host.to_string().into());
+        let reached = BTreeMap::from([("fs".to_owned(), host.to_string())]);
+        config.reach.insert("fs".into(), reached);
+    }
     config.tables.insert("fs".into(), table.into());
     node::serve(config)
 }

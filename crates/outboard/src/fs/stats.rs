@@ -31,7 +31,7 @@ pub(crate) fn stats(args: &FsStatsArgs) -> Outcome {
         },
     };
     let client = FsServers::default().client(&host)?;
-    let stats = client.stats(&caller())?;
+    let (stats, serving) = client.stats_of_server(&caller())?;
     let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_LEN);
     let limit = |most: u64| (most != NO_LIMIT).then_some(most);
     let used = stats.blocks.saturating_sub(stats.blocks_free);
@@ -47,6 +47,12 @@ pub(crate) fn stats(args: &FsStatsArgs) -> Outcome {
             "metadata_bytes_free": stats.heap_free_bytes,
             "open_without_name": stats.orphans,
             "is_being_given_back": stats.dying != 0,
+            "epoch": serving.epoch,
+            "replica": serving.replica.map(|replica| json!({
+                "state": replica.phase(),
+                "for_s": replica.for_s,
+                "lacks_commits": replica.lacks,
+            })),
             "quota": {
                 "bytes_used": bytes(stats.quota_blocks),
                 "bytes": limit(stats.quota_blocks_max).map(bytes),
@@ -69,6 +75,13 @@ pub(crate) fn stats(args: &FsStatsArgs) -> Outcome {
         if let Some(most) = most {
             writeln!(out, "quota     {used} of {most} {what} used by this identity")?;
         }
+    }
+    if let Some(replica) = serving.replica {
+        let (phase, seconds, lacks) = (replica.phase(), replica.for_s, replica.lacks);
+        writeln!(out, "replica   {phase} for {seconds} s, lacks {lacks} commits")?;
+    }
+    if serving.epoch > 1 {
+        writeln!(out, "epoch     {}: this server has replaced another one", serving.epoch)?;
     }
     if stats.orphans != 0 {
         writeln!(out, "open      {} inodes without a name", stats.orphans)?;

@@ -51,8 +51,18 @@ impl Served {
     /// A server that will be started. Files of a mount that are open in a process have to be closed
     /// in what it starts, and wait for the server: a server is no such process' child.
     pub(crate) fn ready(home: &Home, listen: &str, more: &[&str]) -> ReadyServer {
-        let words = ["fs", "serve", "--store", "store", "--no-root-squash", "--listen", listen];
-        let outboard = home.command(&[&words, more].concat());
+        Self::ready_as(home, &["serve", "--store", "store"], listen, more)
+    }
+
+    /// As [`Self::ready`], of any store, as a server or as a replica.
+    pub(crate) fn ready_as(
+        home: &Home,
+        words: &[&str],
+        listen: &str,
+        more: &[&str],
+    ) -> ReadyServer {
+        let common = ["--no-root-squash", "--listen", listen];
+        let outboard = home.command(&[&["fs"], words, &common, more].concat());
         let mut shell = Command::new("sh");
         shell.args(["-c", "read go && exec \"$0\" \"$@\""]).arg(outboard.get_program());
         shell.args(outboard.get_args()).current_dir(&home.0);
@@ -127,9 +137,14 @@ pub(crate) struct Mounted {
 
 impl Mounted {
     pub(crate) fn of(home: &Home, served: &Served, name: &str, options: &str) -> Self {
+        Self::at(home, &served.address, name, options)
+    }
+
+    /// A mount of whichever of several hosts serves.
+    pub(crate) fn at(home: &Home, hosts: &str, name: &str, options: &str) -> Self {
         let directory = home.0.join(name);
         fs::create_dir_all(&directory).expect("a directory");
-        let source = format!("{}:/", served.address);
+        let source = format!("{hosts}:/");
         let path = directory.to_str().expect("text").to_owned();
         let words = ["fs", "mount", &source, &path, "--foreground", "-o", options];
         let begun = Instant::now();

@@ -37,7 +37,16 @@ fn answer(dice: &mut Dice, memory: Exposed) -> ActiveAnswer<'static> {
         0 => ActiveAnswer::Welcome { caller: [7; 32] },
         1 | 2 => {
             let may_write = dice.roll(2) == 0;
-            ActiveAnswer::Attached { number, memory, head: memory, seq, incarnation, may_write }
+            let epoch = dice.roll(3);
+            ActiveAnswer::Attached {
+                number,
+                memory,
+                head: memory,
+                seq,
+                incarnation,
+                epoch,
+                may_write,
+            }
         }
         3 => ActiveAnswer::Loaded { number, module, entries },
         4 => ActiveAnswer::NotLoaded { number, missing: module },
@@ -153,6 +162,7 @@ fn a_module_that_is_dropped_again_and_again_is_given_up() {
         head: memory,
         seq: 5,
         incarnation: 1,
+        epoch: 0,
         may_write: true,
     };
     state.answer(attached, now + LIMIT);
@@ -172,4 +182,43 @@ fn a_module_that_is_dropped_again_and_again_is_given_up() {
     assert_eq!(loads, LOADS_MAX);
     let over = state.window.take_call().expect("over");
     assert_eq!(over.outcome, Outcome::NoCode(ModuleHash([1; 32])));
+}
+
+/// Attaches a region, as a service with this epoch and last commit would.
+fn attach_as(state: &mut ClientState, number: u64, (epoch, seq): (u64, u64)) {
+    let memory = exposed();
+    let (head, incarnation) = (memory, 1);
+    let attached =
+        ActiveAnswer::Attached { number, memory, head, seq, incarnation, epoch, may_write: true };
+    state.answer(attached, Instant::now() + LIMIT);
+}
+
+#[test]
+fn a_service_that_was_replaced_is_not_believed() {
+    let now = Instant::now();
+    let mut state = state(true);
+    state.connected(now + LIMIT);
+    let (handle, number) = state.attach("fs".into(), now + LIMIT);
+    attach_as(&mut state, number, (1, 9));
+    let region = RemoteRegion::named("fs", handle);
+    let call = ActiveCall::new(&region, ModuleHash([1; 32]), "set", b"");
+    let ticket = state.submit(&call, now + LIMIT).expect("its own").number();
+    // The next one has less than this client was told of.
+    state.connected(now + LIMIT);
+    let again = *state.window.numbers().last().expect("it attaches again");
+    attach_as(&mut state, again, (2, 7));
+    let seen = |state: &mut ClientState| match &state.window.waiting(ticket).expect("asked").asked {
+        Asked::Execute(call) => call.seen,
+        _ => u64::MAX,
+    };
+    assert_eq!((state.outdated, seen(&mut state), state.regions[0].epoch), (None, 7, 2));
+    state.connected(now + LIMIT);
+    let again = *state.window.numbers().last().expect("it attaches again");
+    attach_as(&mut state, again, (1, 12));
+    assert_eq!(state.outdated, Some(1), "its connection is to be ended");
+    assert!(state.regions[0].attached.is_none());
+    state.disconnected();
+    state.connected(now + LIMIT);
+    attach_as(&mut state, again, (2, 8));
+    assert_eq!((state.outdated, state.regions[0].attached.is_some()), (None, true));
 }
