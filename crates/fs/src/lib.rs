@@ -5,9 +5,9 @@
 //!
 //! Modules in reading order: [`protocol`] (what both sides say), [`store`] (what outlives the
 //! service's machine), [`scan`] (files looked through line by line), [`server`] (the service),
-//! [`client`] (the side that asks), [`mount`] (a file system on a directory), [`tools`] (what
-//! people ask of whole trees), [`copy`] (trees from this machine and back), [`check`] (whether a
-//! store is as it should be), [`snapshot`] (copies of stores).
+//! [`client`] (the side that asks), `one_sided` (walks by Reads), [`mount`] (a file system on a
+//! directory), [`tools`] (what people ask of whole trees), [`copy`] (trees from this machine and
+//! back), [`check`] (whether a store is as it should be), [`snapshot`] (copies of stores).
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ pub mod check;
 pub mod client;
 pub mod copy;
 pub mod mount;
+mod one_sided;
 pub mod protocol;
 pub mod scan;
 pub mod server;

@@ -21,6 +21,12 @@ pub enum FsError {
         /// What was asked.
         entry: &'static str,
     },
+    /// Reads one-sided were asked for, and the service's operator has not allowed them.
+    #[error(
+        "the server does not show its metadata to one-sided Reads: start it with outboard fs serve \
+         --one-sided (in a node's table: one_sided = true), or mount without --one-sided"
+    )]
+    NotShown,
     /// The service has not executed it, or does not say.
     #[error("the service: {outcome:?}")]
     Service {

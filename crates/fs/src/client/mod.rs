@@ -7,8 +7,8 @@
 //!
 //! Modules in reading order: `driver` (one connection for many threads), `buffers` (memory for
 //! large transfers), `calls` (operations on names and attributes), `batch` (many of them),
-//! `transfer` (bytes), `walk` (whole trees), `scan` (files looked through), `locks`, `counts`
-//! (round trips), `error`.
+//! `transfer` (bytes), `walk` (whole trees), `scan` (files looked through), `locks`, `reader`
+//! (one-sided Reads), `counts` (round trips), `error`.
 
 mod batch;
 mod buffers;
@@ -17,6 +17,7 @@ mod counts;
 mod driver;
 mod error;
 mod locks;
+mod reader;
 mod scan;
 mod transfer;
 mod walk;
@@ -41,6 +42,7 @@ use outboard_active::{
     ActiveCall, ActiveClient, ActiveClientOptions, DialActive, ModuleHash, Outcome,
 };
 use outboard_verbs::Context;
+use reader::OneSidedReader;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,13 +91,17 @@ pub struct FsClientOptions {
     /// Whether the service is told what is open here. A region that only active code works on has
     /// nobody who listens, and its service ends the connection of who says anything.
     pub tells_opens: bool,
+    /// Names and attributes are read one-sided, from a service that shows its region. The service
+    /// checks no rights of what is read so.
+    pub is_one_sided: bool,
 }
 
 impl Default for FsClientOptions {
     fn default() -> Self {
         let (connect, buffers) = (Duration::from_secs(10), 32);
         let patience = FsPatience::default();
-        Self { connect, patience, buffers, module: None, tells_opens: true }
+        let (module, tells_opens, is_one_sided) = (None, true, false);
+        Self { connect, patience, buffers, module, tells_opens, is_one_sided }
     }
 }
 
@@ -119,6 +125,8 @@ pub struct FsClient {
     driver: CallDriver,
     buffers: BufferPool,
     trips: RoundTrips,
+    /// Reads names and attributes, where it is one-sided.
+    reader: Option<OneSidedReader>,
     patience: FsPatience,
     tells_opens: bool,
     root: FsInode,
@@ -139,7 +147,7 @@ impl FsClient {
     ///
     /// # Errors
     /// [`FsError::Active`]: the service is not reached, or refuses; [`FsError::Answer`]: its region
-    /// has no file system.
+    /// has no file system; [`FsError::NotShown`].
     pub fn connect(
         context: &Context,
         dial: DialActive,
@@ -150,13 +158,18 @@ impl FsClient {
             in_flight: IN_FLIGHT,
             ..ActiveClientOptions::default()
         };
-        let mut client = ActiveClient::connect(context, dial, limits)?;
+        let dial = Arc::new(Mutex::new(dial));
+        let mut client = ActiveClient::connect(context, shared(&dial), limits)?;
         let region = client.attach(REGION)?;
         let module = options.module.unwrap_or_else(|| ModuleHash::of(MODULE));
         // A service that has just started makes the file system before it answers.
         client.execute(&ActiveCall::new(&region, module, "stats", &[]))?;
         let header = region.read(&mut client, ROOT, 64)?;
         let root = root_of(&header).ok_or(FsError::Answer { entry: "the region's header" })?;
+        let reader = options
+            .is_one_sided
+            .then(|| OneSidedReader::connect(context, shared(&dial), options))
+            .transpose()?;
         client.options_mut().limit = match options.patience {
             FsPatience::Hard => FOR_EVER,
             FsPatience::Soft(limit) => limit,
@@ -165,6 +178,7 @@ impl FsClient {
             driver: CallDriver::new(client, region, module)?,
             buffers: BufferPool::new(options.buffers),
             trips: RoundTrips::default(),
+            reader,
             patience: options.patience,
             tells_opens: options.tells_opens,
             root,
@@ -318,6 +332,12 @@ impl Drop for FsClient {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// A dialer that several connections have.
+fn shared(dial: &Arc<Mutex<DialActive>>) -> DialActive {
+    let dial = Arc::clone(dial);
+    Box::new(move |limit| (dial.lock().unwrap_or_else(PoisonError::into_inner))(limit))
 }
 
 /// A result of a fixed layout, and nothing else.

@@ -8,7 +8,7 @@ use super::accounts::UserRules;
 use super::backend::{FsBackend, FsBackendOptions};
 use super::modules;
 use super::table::FsTable;
-use crate::protocol::{REGION, SQUASH_ROOT};
+use crate::protocol::{HEADER_SHOWN, REGION, SQUASH_ROOT};
 use crate::store::{FsStore, FsStoreError, FsStoreOptions, OpenedStore};
 use outboard_active::service::{
     ActiveLimits, ActiveService, ActiveServiceOptions, RegionKeeper, RegionSetup, ServedRegion,
@@ -33,8 +33,6 @@ const WRITES_MAX: usize = 8 << 20;
 /// How long a store may stay locked, and how often that is looked at.
 const LOCKED_MAX: Duration = Duration::from_secs(10);
 const LOCKED_PAUSE: Duration = Duration::from_millis(50);
-/// Where the tree's header ends, which clients read.
-const HEADER_END: usize = 128;
 /// The file in a store's directory that is there while somebody has a lock.
 const LOCK_MARKER: &str = "locked";
 /// Bytes of answers that wait for a client: as many as it may have asked for.
@@ -64,7 +62,7 @@ fn service(link: &mut ServiceLink) -> Result<ActiveService, Box<dyn Error>> {
         write_max: WRITES_MAX,
         allow: table.allow()?,
         read: table.read()?,
-        shown: Some(HEADER_END),
+        shown: Some(if table.one_sided { usize::MAX } else { HEADER_SHOWN }),
         ..RegionSetup::new(REGION, usize::try_from(opened.superblock().region_len)?)
     };
     let (kept, mut keeper) = (link.take_kept(), link.requester());

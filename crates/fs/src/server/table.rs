@@ -37,6 +37,9 @@ pub(super) struct FsTable {
     sync: SyncWord,
     #[serde(default = "yes")]
     pub(super) root_squash: bool,
+    /// Clients may read all metadata one-sided.
+    #[serde(default)]
+    pub(super) one_sided: bool,
     allow: Option<Vec<String>>,
     #[serde(default)]
     read: Vec<String>,

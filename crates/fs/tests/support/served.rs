@@ -6,7 +6,7 @@ use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::{Host, HostList};
 use outboard_cluster::keys::KeyPaths;
 use outboard_cluster::node::{NodeConfig, ServiceSpec, Supervisor};
-use outboard_fs::client::{FsClient, FsClientOptions};
+use outboard_fs::client::{FsClient, FsClientOptions, FsError};
 use outboard_fs::mount::{FsMount, FsMountOptions, unmount_at};
 use outboard_fs::server::{check_table, serve};
 use outboard_secure::{ClusterKey, Credentials, Fabric, Identity, Revoked, ServiceName};
@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 const SERVICE: &str = "be-a-service";
 const NODE: &str = "be-a-node";
 const MOUNT: &str = "be-a-mount";
+/// What options of a mount begin with that reads one-sided.
+pub(crate) const ONE_SIDED: &str = "one-sided,";
 
 const SERVICES: &[ServiceSpec] =
     &[ServiceSpec { name: "fs", by_default: true, check: check_table, run: serve }];
@@ -60,15 +62,24 @@ fn supervise(directory: &Path) -> Done {
 }
 
 fn mount(directory: &Path, host: &str, at: &Path, options: &str) -> Done {
+    let (is_one_sided, options) = match options.strip_prefix(ONE_SIDED) {
+        Some(options) => (true, options),
+        None => (false, options),
+    };
     let options = FsMountOptions::parse(options)?;
     let hosts: HostList = host.parse()?;
-    let client = client_of(directory, hosts.hosts()[0].clone());
+    let how = FsClientOptions { is_one_sided, ..FsClientOptions::default() };
+    let client = client_of(directory, hosts.hosts()[0].clone(), how)?;
     let mount = FsMount::mount(client, at, "node:/", &options)?;
     println!("mounted");
     Ok(mount.serve()?)
 }
 
-fn client_of(directory: &Path, host: Host) -> Arc<FsClient> {
+fn client_of(
+    directory: &Path,
+    host: Host,
+    options: FsClientOptions,
+) -> Result<Arc<FsClient>, FsError> {
     let key = ClusterKey::load_or_create(&directory.join("key")).expect("a key");
     let name: ServiceName = "fs".parse().expect("a name");
     let own = Arc::new(Credentials {
@@ -82,8 +93,8 @@ fn client_of(directory: &Path, host: Host) -> Arc<FsClient> {
         let dialled = dialer.dial(&host, &name, Instant::now() + limit);
         dialled.map_err(|error| error.to_string())
     });
-    let options = FsClientOptions { connect: SOON, ..FsClientOptions::default() };
-    FsClient::connect(&Context::open().expect("a context"), dial, &options).expect("connected")
+    let options = FsClientOptions { connect: SOON, ..options };
+    FsClient::connect(&Context::open().expect("a context"), dial, &options)
 }
 
 /// Starts this program with words, and its first line.
@@ -114,7 +125,7 @@ impl ServedNode {
         Self::start_with("root_squash = false\n")
     }
 
-    fn start_with(more: &str) -> Self {
+    pub(crate) fn start_with(more: &str) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let store = directory.path().join("store");
         let settings = format!(
@@ -128,8 +139,12 @@ impl ServedNode {
     }
 
     pub(crate) fn client(&self) -> Arc<FsClient> {
+        self.client_with(FsClientOptions::default()).expect("connected")
+    }
+
+    pub(crate) fn client_with(&self, options: FsClientOptions) -> Result<Arc<FsClient>, FsError> {
         let hosts: HostList = self.host.parse().expect("a host");
-        client_of(self.directory.path(), hosts.hosts()[0].clone())
+        client_of(self.directory.path(), hosts.hosts()[0].clone(), options)
     }
 
     pub(crate) fn directory(&self) -> &Path {

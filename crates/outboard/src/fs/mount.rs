@@ -45,6 +45,10 @@ pub(crate) struct MountArgs {
     /// Options, with commas between them.
     #[arg(short, long = "options", value_name = "OPTIONS")]
     options: Vec<String>,
+    /// Read names and attributes by one-sided Reads, from a server that was started with
+    /// --one-sided. Nothing of them is kept.
+    #[arg(long)]
+    one_sided: bool,
     /// Serve in this process, until the file system is unmounted.
     #[arg(short, long)]
     foreground: bool,
@@ -102,7 +106,7 @@ fn serve(args: &MountArgs, options: &FsMountOptions) -> Outcome {
         // It leads a session already where it was started by hand.
         let _session = rustix::process::setsid();
     }
-    let client = connect(&args.source.host, options)?;
+    let client = connect(args, options)?;
     let directory = std::fs::canonicalize(&args.directory)
         .map_err(|error| format!("{}: {error}", args.directory.display()))?;
     let mount = FsMount::mount(client, &directory, &args.source.text, options)?;
@@ -114,19 +118,19 @@ fn serve(args: &MountArgs, options: &FsMountOptions) -> Outcome {
 }
 
 fn connect(
-    host: &Host,
+    args: &MountArgs,
     options: &FsMountOptions,
 ) -> Result<std::sync::Arc<FsClient>, Box<dyn Error>> {
     let service: ServiceName = SERVICE.parse()?;
     let own = [service.clone()];
     let dialer = Dialer::from_environment(|name| std::env::var_os(name), &own)?;
-    let host = host.clone();
+    let host = args.source.host.clone();
     let dial: DialActive = Box::new(move |limit| {
         let dialled = dialer.dial(&host, &service, Instant::now() + limit);
         dialled.map_err(|error| error.to_string())
     });
-    let patience = options.patience;
-    let options = FsClientOptions { patience, ..FsClientOptions::default() };
+    let (patience, is_one_sided) = (options.patience, args.one_sided);
+    let options = FsClientOptions { patience, is_one_sided, ..FsClientOptions::default() };
     Ok(FsClient::connect(&Context::open()?, dial, &options)?)
 }
 

@@ -30,6 +30,10 @@ pub(crate) struct FsServeArgs {
     /// User 0 of clients may everything here, as on a disk of theirs.
     #[arg(long)]
     no_root_squash: bool,
+    /// Clients may read all names and attributes by one-sided Reads, where they mount with
+    /// --one-sided: whoever has the key sees them, whatever rights they have.
+    #[arg(long)]
+    one_sided: bool,
     /// Where to listen, with commas between [default: 127.0.0.1:7410].
     #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
     listen: Option<Vec<SocketAddr>>,
@@ -69,6 +73,7 @@ pub(crate) fn serve(args: FsServeArgs) -> Outcome {
         ("store".to_owned(), text(store)),
         ("sync".to_owned(), sync.into()),
         ("root_squash".to_owned(), (!args.no_root_squash).into()),
+        ("one_sided".to_owned(), args.one_sided.into()),
     ]);
     let sizes = [("size", args.size), ("metadata", args.metadata)];
     table.extend(sizes.into_iter().filter_map(|(key, size)| Some((key.to_owned(), size?.into()))));
