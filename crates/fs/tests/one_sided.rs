@@ -9,7 +9,7 @@ mod served;
 
 use libtest_mimic::{Arguments, Trial};
 use outboard_fs::client::{FsCaller, FsClient, FsClientOptions, FsError, ListedName, NewInode};
-use outboard_fs::protocol::FsInode;
+use outboard_fs::protocol::{EXCHANGE, FsInode};
 use rustix::fs::{CWD, RenameFlags, XattrFlags, getxattr, renameat_with, setxattr};
 use served::{MountProcess, ONE_SIDED, ServedNode, started};
 use std::collections::BTreeMap;
@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         trial("a_service_shows_nothing_unless_it_is_told_to", a_service_shows_nothing),
         trial("walks_cost_the_round_trips_that_they_need", walks_cost_round_trips),
         trial("walks_say_what_the_module_says", walks_say_what_the_module_says),
+        trial("a_listing_is_of_one_moment", a_listing_is_of_one_moment),
         trial("a_name_that_is_always_there_is_always_found", a_name_is_always_found),
     ];
     if OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok() {
@@ -253,6 +254,39 @@ fn a_name_is_always_found() {
         println!("{looks} looks: {asked:?}");
         assert!(trips(&reader) > 100, "{asked:?}");
     });
+}
+
+/// Two names change places all the time, with others between so that they are read one after the
+/// other: a listing has either both as they were, or both as they are.
+fn a_listing_is_of_one_moment() {
+    let node = ServedNode::start_with(SHOWN);
+    let (writer, reader) = (node.client(), reader(&node));
+    let root = writer.root();
+    made(&writer, root, "first", &FILE);
+    for number in 0..10 {
+        made(&writer, root, &format!("{number}-{}", "x".repeat(240)), &FILE);
+    }
+    made(&writer, root, "last", &FILE);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_secs(8) {
+                let both = ((root, &b"first"[..]), (root, &b"last"[..]));
+                writer.rename(&CALLER, both.0, both.1, EXCHANGE).expect("exchanged");
+            }
+            is_over.store(true, Ordering::Release);
+        });
+        while !is_over.load(Ordering::Acquire) {
+            let listed = reader.list(&CALLER, root, 0).expect("a directory");
+            let inode = |name: &[u8]| {
+                let found = listed.iter().find(|listed| listed.name == name);
+                found.expect("it is always there").head.inode
+            };
+            assert_ne!(inode(b"first"), inode(b"last"), "they have changed places");
+        }
+    });
+    assert!(trips(&reader) > 100, "{:?}", reader.round_trips());
 }
 
 /// A tree of a model: what each name stands for.
