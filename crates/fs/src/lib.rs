@@ -16,6 +16,7 @@ pub mod client;
 pub mod copy;
 pub mod mount;
 mod one_sided;
+mod plan;
 pub mod protocol;
 pub mod scan;
 pub mod server;

@@ -3,20 +3,21 @@
 //!
 //! Needs FUSE; where there is none the tests of mounts say so and do nothing.
 
+#[path = "support/model.rs"]
+mod model;
 #[expect(dead_code, reason = "other tests use the rest")]
 #[path = "support/served.rs"]
 mod served;
 
 use libtest_mimic::{Arguments, Trial};
-use outboard_fs::client::{FsCaller, FsClient, FsClientOptions, FsError, ListedName, NewInode};
+use model::{Model, Random, is_shown, step};
+use outboard_fs::client::{
+    FsCaller, FsClient, FsClientOptions, FsError, FsVariant, ListedName, NewInode,
+};
 use outboard_fs::protocol::{EXCHANGE, FsInode};
-use rustix::fs::{CWD, RenameFlags, XattrFlags, getxattr, renameat_with, setxattr};
 use served::{MountProcess, ONE_SIDED, ServedNode, started};
-use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::Path;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,23 +57,13 @@ fn main() -> ExitCode {
 const SHOWN: &str = "one_sided = true\nroot_squash = false\n";
 
 fn reader(node: &ServedNode) -> Arc<FsClient> {
-    let options = FsClientOptions { is_one_sided: true, ..FsClientOptions::default() };
+    let options = FsClientOptions { variant: FsVariant::OneSided, ..FsClientOptions::default() };
     node.client_with(options).expect("connected")
-}
-
-/// Numbers that are the same in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        usize::try_from(self.0 >> 33).unwrap_or_default() % most
-    }
 }
 
 fn a_service_shows_nothing() {
     let node = ServedNode::start();
-    let options = FsClientOptions { is_one_sided: true, ..FsClientOptions::default() };
+    let options = FsClientOptions { variant: FsVariant::OneSided, ..FsClientOptions::default() };
     let refused = node.client_with(options).expect_err("it is not shown");
     assert!(matches!(refused, FsError::NotShown), "{refused}");
     assert!(refused.to_string().contains("--one-sided"), "{refused}");
@@ -289,14 +280,6 @@ fn a_listing_is_of_one_moment() {
     assert!(trips(&reader) > 100, "{:?}", reader.round_trips());
 }
 
-/// A tree of a model: what each name stands for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Node {
-    File(Vec<u8>, u32),
-    Dir,
-    Link(String),
-}
-
 fn both_kinds_of_mounts_are_one_tree() {
     let node = ServedNode::start_with(SHOWN);
     let mounts = ["", ONE_SIDED, "", ONE_SIDED];
@@ -306,7 +289,7 @@ fn both_kinds_of_mounts_are_one_tree() {
         .map(|(at, options)| MountProcess::of(&node, &format!("m{at}"), options))
         .collect();
     let mut random = Random(5);
-    let mut model: BTreeMap<String, Node> = BTreeMap::new();
+    let mut model = Model::default();
     for dir in ["d", "e"] {
         fs::create_dir(mounts[0].path(dir)).expect("made");
     }
@@ -315,97 +298,6 @@ fn both_kinds_of_mounts_are_one_tree() {
         let text = step(&at, &mut model, &mut random);
         let look = mounts[random.below(4)].path("");
         is_shown(&look, &model, &text);
-    }
-}
-
-fn step(at: &Path, model: &mut BTreeMap<String, Node>, random: &mut Random) -> String {
-    let name = |random: &mut Random| {
-        let number = random.below(4);
-        format!("{}/{number}{}", ["d", "e"][random.below(2)], "n".repeat(number * 9))
-    };
-    let (one, two) = (name(random), name(random));
-    let (here, there) = (at.join(&one), at.join(&two));
-    let known = model.get(&one).cloned();
-    let text = format!("{one} {two}, which is {known:?}, in {at:?}");
-    let (what, bytes) = (random.below(7), vec![b'b'; random.below(9000)]);
-    let done = match (what, &known) {
-        (0, _) => fs::create_dir(&here).map(|()| drop(model.insert(one, Node::Dir))),
-        (1, _) => symlink(&two, &here).map(|()| drop(model.insert(one, Node::Link(two)))),
-        (2, Some(Node::Dir)) => fs::remove_dir(&here).map(|()| drop(model.remove(&one))),
-        (2, _) => fs::remove_file(&here).map(|()| drop(model.remove(&one))),
-        (3, Some(node)) => {
-            let node = node.clone();
-            let renamed = renameat_with(CWD, &here, CWD, &there, RenameFlags::NOREPLACE);
-            renamed.map_err(Into::into).map(|()| {
-                model.remove(&one);
-                model.insert(two, node);
-            })
-        }
-        (4, Some(Node::File(bytes, _))) => {
-            let mode = [0o600, 0o640, 0o755][random.below(3)];
-            let node = Node::File(bytes.clone(), mode);
-            let set = fs::set_permissions(&here, PermissionsExt::from_mode(mode));
-            setxattr(&here, "user.mode", format!("{mode}").as_bytes(), XattrFlags::empty())
-                .expect("set");
-            set.map(|()| drop(model.insert(one, node)))
-        }
-        (_, None | Some(Node::File(..))) => {
-            let mode = match &known {
-                Some(Node::File(_, mode)) => *mode,
-                _ => 0o644,
-            };
-            let written = File::create(&here).and_then(|mut file| file.write_all(&bytes));
-            written.map(|()| drop(model.insert(one, Node::File(bytes, mode))))
-        }
-        _ => return text,
-    };
-    if let Err(error) = done {
-        let told = [ErrorKind::AlreadyExists, ErrorKind::NotFound];
-        assert!(told.contains(&error.kind()), "{what}: {text}: {error}");
-        assert_eq!(error.kind() == ErrorKind::NotFound, known.is_none() && what == 2, "{text}");
-    }
-    text
-}
-
-fn is_shown(at: &Path, model: &BTreeMap<String, Node>, text: &str) {
-    for dir in ["d", "e"] {
-        let mut shown: Vec<String> = fs::read_dir(at.join(dir))
-            .expect("a directory")
-            .map(|entry| {
-                format!("{dir}/{}", entry.expect("a name").file_name().to_str().expect("text"))
-            })
-            .collect();
-        shown.sort();
-        let names = model.keys().filter(|name| name.starts_with(dir)).cloned();
-        assert_eq!(shown, names.collect::<Vec<_>>(), "after: {text}; in {at:?}");
-        for number in 0..4 {
-            let name = format!("{dir}/{number}{}", "n".repeat(number * 9));
-            let path = at.join(&name);
-            let shown = fs::symlink_metadata(&path);
-            match model.get(&name) {
-                None => assert_eq!(
-                    shown.map(drop).map_err(|error| error.kind()),
-                    Err(ErrorKind::NotFound),
-                    "after: {text}; {path:?}"
-                ),
-                Some(Node::Dir) => assert!(shown.expect(text).is_dir(), "{text}"),
-                Some(Node::Link(target)) => {
-                    let shown = fs::read_link(&path).expect(text);
-                    assert_eq!(shown.to_str(), Some(&target[..]), "after: {text}");
-                }
-                Some(Node::File(bytes, mode)) => {
-                    let shown = shown.expect(text);
-                    let told = (shown.len(), shown.mode() & 0o7777);
-                    assert_eq!(told, (bytes.len() as u64, *mode), "after: {text}; {path:?}");
-                    assert_eq!(fs::read(&path).expect(text), *bytes, "after: {text}");
-                    if *mode != 0o644 {
-                        let mut value = [0; 16];
-                        let len = getxattr(&path, "user.mode", &mut value).expect(text);
-                        assert_eq!(value[..len], *format!("{mode}").as_bytes(), "after: {text}");
-                    }
-                }
-            }
-        }
     }
 }
 

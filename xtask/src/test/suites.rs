@@ -286,6 +286,7 @@ fn file_system(settings: &Settings) -> Result<Count> {
     count += integration(settings, "locks")?;
     count += integration(settings, "coherence")?;
     count += integration(settings, "one_sided")?;
+    count += integration(settings, "rdma")?;
     let tests = ["fs", "fs_cp", "fs_grep", "fs_snapshot", "fs_tree_hash", "fs_trips"];
     let tests = tests.map(|test| format!("--test={test}"));
     let tests = tests.each_ref().map(String::as_str);

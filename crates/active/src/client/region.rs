@@ -22,7 +22,7 @@ pub struct RemoteRegion {
 }
 
 /// A one-sided operation that is to be posted.
-type Verb = (SendOp, SgList);
+pub(super) type Verb = (SendOp, SgList);
 
 impl RemoteRegion {
     /// Its name at the node.
@@ -237,7 +237,7 @@ impl RemoteRegion {
         Ok(bytes.first_chunk().copied().map_or(0, u64::from_ne_bytes))
     }
 
-    fn check_write(&self) -> Result<(), ActiveError> {
+    pub(super) fn check_write(&self) -> Result<(), ActiveError> {
         match self.may_write {
             true => Ok(()),
             false => Err(ActiveError::Refused {
@@ -247,7 +247,7 @@ impl RemoteRegion {
     }
 }
 
-fn into_bytes(local: SgList) -> Vec<u8> {
+pub(super) fn into_bytes(local: SgList) -> Vec<u8> {
     local.into_owned().map(OwnedBuf::into_vec).unwrap_or_default()
 }
 
@@ -348,7 +348,7 @@ impl ActiveClient {
         }
     }
 
-    fn verbs_in(
+    pub(super) fn verbs_in(
         &mut self,
         region: &RemoteRegion,
         places: impl Iterator<Item = (Exposed, u64, u64)>,

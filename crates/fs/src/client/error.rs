@@ -27,6 +27,12 @@ pub enum FsError {
          --one-sided (in a node's table: one_sided = true), or mount without --one-sided"
     )]
     NotShown,
+    /// A volatile file system was asked for, and the service has another one.
+    #[error(
+        "the server's file system is none that clients change by one-sided verbs: start one with \
+         outboard fs serve --volatile, or mount without --variant rdma"
+    )]
+    NotVolatile,
     /// The service has not executed it, or does not say.
     #[error("the service: {outcome:?}")]
     Service {

@@ -7,8 +7,8 @@
 //!
 //! Modules in reading order: `driver` (one connection for many threads), `buffers` (memory for
 //! large transfers), `calls` (operations on names and attributes), `batch` (many of them),
-//! `transfer` (bytes), `walk` (whole trees), `scan` (files looked through), `locks`, `reader`
-//! (one-sided Reads), `counts` (round trips), `error`.
+//! `transfer` (bytes), `walk` (whole trees), `scan` (files looked through), `locks`, `variant`,
+//! `reader` (one-sided Reads), `rdma` (everything one-sided), `counts` (round trips), `error`.
 
 mod batch;
 mod buffers;
@@ -17,9 +17,11 @@ mod counts;
 mod driver;
 mod error;
 mod locks;
+mod rdma;
 mod reader;
 mod scan;
 mod transfer;
+mod variant;
 mod walk;
 
 pub use batch::{ManyChange, ManyResult};
@@ -29,6 +31,7 @@ pub use locks::{FsLock, LockHow, LockState};
 pub use scan::PendingScan;
 pub(crate) use scan::words_of;
 pub use transfer::{ChangeWhat, FileRead, PendingChange, PendingRead, SyncWhen};
+pub use variant::FsVariant;
 pub use walk::{RemovedName, TreeWalk};
 
 use crate::protocol::{
@@ -39,9 +42,10 @@ use counts::RoundTrips;
 use driver::{CallDriver, CallEntry, EndedCall};
 use error::result_of;
 use outboard_active::{
-    ActiveCall, ActiveClient, ActiveClientOptions, DialActive, ModuleHash, Outcome,
+    ActiveCall, ActiveClient, ActiveClientOptions, DialActive, ModuleHash, Outcome, RemoteRegion,
 };
 use outboard_verbs::Context;
+use rdma::RdmaVariant;
 use reader::OneSidedReader;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::BTreeMap;
@@ -91,17 +95,16 @@ pub struct FsClientOptions {
     /// Whether the service is told what is open here. A region that only active code works on has
     /// nobody who listens, and its service ends the connection of who says anything.
     pub tells_opens: bool,
-    /// Names and attributes are read one-sided, from a service that shows its region. The service
-    /// checks no rights of what is read so.
-    pub is_one_sided: bool,
+    /// How it works on the file system.
+    pub variant: FsVariant,
 }
 
 impl Default for FsClientOptions {
     fn default() -> Self {
         let (connect, buffers) = (Duration::from_secs(10), 32);
         let patience = FsPatience::default();
-        let (module, tells_opens, is_one_sided) = (None, true, false);
-        Self { connect, patience, buffers, module, tells_opens, is_one_sided }
+        let (module, tells_opens, variant) = (None, true, FsVariant::default());
+        Self { connect, patience, buffers, module, tells_opens, variant }
     }
 }
 
@@ -127,6 +130,8 @@ pub struct FsClient {
     trips: RoundTrips,
     /// Reads names and attributes, where it is one-sided.
     reader: Option<OneSidedReader>,
+    /// Does everything one-sided, where the file system is volatile.
+    rdma: Option<RdmaVariant>,
     patience: FsPatience,
     tells_opens: bool,
     root: FsInode,
@@ -162,12 +167,16 @@ impl FsClient {
         let mut client = ActiveClient::connect(context, shared(&dial), limits)?;
         let region = client.attach(REGION)?;
         let module = options.module.unwrap_or_else(|| ModuleHash::of(MODULE));
-        // A service that has just started makes the file system before it answers.
-        client.execute(&ActiveCall::new(&region, module, "stats", &[]))?;
-        let header = region.read(&mut client, ROOT, 64)?;
-        let root = root_of(&header).ok_or(FsError::Answer { entry: "the region's header" })?;
-        let reader = options
-            .is_one_sided
+        let (rdma, root) = match options.variant {
+            FsVariant::Rdma => {
+                let (rdma, root) = RdmaVariant::connect(context, shared(&dial), options)?;
+                (Some(rdma), root)
+            }
+            FsVariant::Active | FsVariant::OneSided => {
+                (None, find_root(&mut client, &region, module)?)
+            }
+        };
+        let reader = (options.variant != FsVariant::Active)
             .then(|| OneSidedReader::connect(context, shared(&dial), options))
             .transpose()?;
         client.options_mut().limit = match options.patience {
@@ -179,8 +188,9 @@ impl FsClient {
             buffers: BufferPool::new(options.buffers),
             trips: RoundTrips::default(),
             reader,
+            rdma,
             patience: options.patience,
-            tells_opens: options.tells_opens,
+            tells_opens: options.tells_opens && options.variant != FsVariant::Rdma,
             root,
             session: random_session()?,
             is_ended: AtomicBool::new(false),
@@ -280,6 +290,11 @@ impl FsClient {
         args: &[u8],
     ) -> Result<Vec<u8>, FsError> {
         let (begun, entry) = (Instant::now(), entry.into());
+        if let Some(rdma) = &self.rdma {
+            let own = entry.module.is_none().then_some(entry.entry);
+            let entry = own.ok_or_else(|| FsError::of(libc::EOPNOTSUPP))?;
+            return rdma.ask((&self.trips, &|| self.goes_on(caller)), entry, args);
+        }
         let mut pause = BUSY_PAUSE;
         loop {
             self.trips.add(entry.entry);
@@ -338,6 +353,21 @@ impl Drop for FsClient {
 fn shared(dial: &Arc<Mutex<DialActive>>) -> DialActive {
     let dial = Arc::clone(dial);
     Box::new(move |limit| (dial.lock().unwrap_or_else(PoisonError::into_inner))(limit))
+}
+
+/// The root directory of a service's file system.
+fn find_root(
+    client: &mut ActiveClient,
+    region: &RemoteRegion,
+    module: ModuleHash,
+) -> Result<FsInode, FsError> {
+    // A service that has just started makes the file system before it answers.
+    let outcome = client.execute(&ActiveCall::new(region, module, "stats", &[]))?;
+    if let Outcome::Refused(_) = outcome {
+        return Err(FsError::Service { outcome });
+    }
+    let header = region.read(client, ROOT, 64)?;
+    root_of(&header).ok_or(FsError::Answer { entry: "the region's header" })
 }
 
 /// A result of a fixed layout, and nothing else.

@@ -7,10 +7,13 @@
 
 use super::counts::RoundTrips;
 use super::error::FsError;
-use super::{FsClient, FsClientOptions};
+use super::{FsClient, FsClientOptions, FsVariant};
 use crate::one_sided::{ReadPlace, RegionHeaders, RegionView, SparseBytes, WalkStop};
+use crate::protocol::volatile::{SEQ_AT, SHARED_REGION};
 use crate::protocol::{HEADER_SHOWN, REGION};
-use outboard_active::{ActiveClient, ActiveClientOptions, ActiveError, DialActive, RemoteRegion};
+use outboard_active::{
+    ActiveClient, ActiveClientOptions, ActiveError, DialActive, RegionVerb, RemoteRegion, VerbWhat,
+};
 use outboard_verbs::Context;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -41,6 +44,8 @@ pub(super) struct OneSidedReader(Mutex<ReaderLink>);
 struct ReaderLink {
     client: ActiveClient,
     region: RemoteRegion,
+    /// Of a volatile file system, the region that says how often the metadata have changed.
+    changes: Option<RemoteRegion>,
     headers: RegionHeaders,
     /// The connection over which they were read.
     connection: u64,
@@ -63,10 +68,15 @@ impl OneSidedReader {
         if region.len() <= HEADER_SHOWN as u64 {
             return Err(FsError::NotShown);
         }
+        let changes = match options.variant {
+            FsVariant::Rdma => Some(client.attach(SHARED_REGION)?),
+            FsVariant::Active | FsVariant::OneSided => None,
+        };
         client.options_mut().limit = LIMIT;
         let (headers, connection) = (RegionHeaders::default(), client.connections());
         let (predicted, rests_until) = (HashMap::new(), None);
-        let link = ReaderLink { client, region, headers, connection, predicted, rests_until };
+        let link =
+            ReaderLink { client, region, changes, headers, connection, predicted, rests_until };
         Ok(Self(Mutex::new(link)))
     }
 
@@ -151,9 +161,26 @@ impl ReaderLink {
             return Ok(Some(SparseBytes::default()));
         }
         trips.add(COUNTED);
-        let read = self.region.read_together(&mut self.client, places)?;
+        let read = self.read_together(places)?;
         let is_same = self.client.connections() == self.connection;
         Ok(read.filter(|_| is_same).map(|read| SparseBytes::of(places, read)))
+    }
+
+    /// Bytes of places, of one state; `None`: something has changed meanwhile.
+    fn read_together(&mut self, places: &[ReadPlace]) -> Result<Option<Vec<Vec<u8>>>, ActiveError> {
+        let Some(changes) = &self.changes else {
+            return self.region.read_together(&mut self.client, places);
+        };
+        let count = RegionVerb { region: changes, at: SEQ_AT, what: VerbWhat::Read(8) };
+        let region = &self.region;
+        let inner = places.iter();
+        let inner =
+            inner.map(|(at, len)| RegionVerb { region, at: *at, what: VerbWhat::Read(*len) });
+        let verbs: Vec<_> = std::iter::once(count).chain(inner).chain([count]).collect();
+        let mut read = self.client.verbs(&verbs)?;
+        let (after, before) = (read.pop(), read.remove(0));
+        let is_one = after.as_ref() == Some(&before) && number(&before).is_multiple_of(2);
+        Ok(is_one.then_some(read))
     }
 
     /// Reads the headers, if they are not known; whether there are any. A connection that was made
@@ -168,18 +195,20 @@ impl ReaderLink {
             return Ok(true);
         }
         let len = self.region.len();
-        let both = |client: &mut ActiveClient, places: &[ReadPlace]| {
-            trips.add(COUNTED);
-            self.region.read_together(client, places)
-        };
-        let begin = both(&mut self.client, &[RegionHeaders::BEGIN])?;
+        trips.add_many(COUNTED, 2);
+        let begin = self.read_together(&[RegionHeaders::BEGIN])?;
         let begin = begin.and_then(|read| read.into_iter().next()).unwrap_or_default();
         let Some(places) = RegionHeaders::places(&begin, len) else { return Ok(false) };
-        let read = both(&mut self.client, &places)?.and_then(|read| read.try_into().ok());
+        let read = self.read_together(&places)?.and_then(|read| read.try_into().ok());
         let Some(headers) = read.and_then(RegionHeaders::parse) else { return Ok(false) };
         self.headers = headers;
         Ok(true)
     }
+}
+
+/// The number of 8 bytes in the node's byte order.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.first_chunk().copied().map_or(0, u64::from_ne_bytes)
 }
 
 impl FsClient {

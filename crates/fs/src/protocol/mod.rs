@@ -8,7 +8,8 @@
 //! module's headers), `places` (where these are in a region), `bytes` (reads and changes as clients
 //! ask for them), `batch` (many changes by one request), `lists` (answers with names), `walks`
 //! (answers of the module `find`), `scans` (files looked through line by line), `errno` (failures),
-//! `locks` and `ranges` (locks of files), `notes` (messages beside executions).
+//! `locks` and `ranges` (locks of files), `notes` (messages beside executions), `volatile` (where
+//! there are none).
 
 mod batch;
 mod bytes;
@@ -21,6 +22,7 @@ pub mod places;
 mod ranges;
 mod scans;
 mod structures;
+pub mod volatile;
 mod walks;
 
 pub use batch::{

@@ -57,6 +57,9 @@ pub fn serve(mut link: ServiceLink) -> ExitCode {
 fn service(link: &mut ServiceLink) -> Result<ActiveService, Box<dyn Error>> {
     let table: FsTable = serde_json::from_value(link.config().clone())
         .map_err(|error| format!("table {} of the configuration: {error}", link.service()))?;
+    if table.volatile {
+        return super::volatile::service(link, &table);
+    }
     let opened = open(table.store()?, &table)?;
     let setup = RegionSetup {
         write_max: WRITES_MAX,

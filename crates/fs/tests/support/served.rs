@@ -6,7 +6,7 @@ use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::{Host, HostList};
 use outboard_cluster::keys::KeyPaths;
 use outboard_cluster::node::{NodeConfig, ServiceSpec, Supervisor};
-use outboard_fs::client::{FsClient, FsClientOptions, FsError};
+use outboard_fs::client::{FsClient, FsClientOptions, FsError, FsVariant};
 use outboard_fs::mount::{FsMount, FsMountOptions, unmount_at};
 use outboard_fs::server::{check_table, serve};
 use outboard_secure::{ClusterKey, Credentials, Fabric, Identity, Revoked, ServiceName};
@@ -25,6 +25,8 @@ const NODE: &str = "be-a-node";
 const MOUNT: &str = "be-a-mount";
 /// What options of a mount begin with that reads one-sided.
 pub(crate) const ONE_SIDED: &str = "one-sided,";
+/// Or that does everything one-sided.
+pub(crate) const RDMA: &str = "rdma,";
 
 const SERVICES: &[ServiceSpec] =
     &[ServiceSpec { name: "fs", by_default: true, check: check_table, run: serve }];
@@ -62,13 +64,14 @@ fn supervise(directory: &Path) -> Done {
 }
 
 fn mount(directory: &Path, host: &str, at: &Path, options: &str) -> Done {
-    let (is_one_sided, options) = match options.strip_prefix(ONE_SIDED) {
-        Some(options) => (true, options),
-        None => (false, options),
-    };
+    let variants = [(ONE_SIDED, FsVariant::OneSided), (RDMA, FsVariant::Rdma)];
+    let said = variants
+        .into_iter()
+        .find_map(|(word, variant)| Some((variant, options.strip_prefix(word)?)));
+    let (variant, options) = said.unwrap_or((FsVariant::Active, options));
     let options = FsMountOptions::parse(options)?;
     let hosts: HostList = host.parse()?;
-    let how = FsClientOptions { is_one_sided, ..FsClientOptions::default() };
+    let how = FsClientOptions { variant, ..FsClientOptions::default() };
     let client = client_of(directory, hosts.hosts()[0].clone(), how)?;
     let mount = FsMount::mount(client, at, "node:/", &options)?;
     println!("mounted");
@@ -128,9 +131,17 @@ impl ServedNode {
     pub(crate) fn start_with(more: &str) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let store = directory.path().join("store");
-        let settings = format!(
-            "listen = [\"127.0.0.1:0\"]\n[fs]\nstore = {store:?}\nsize = \"64MiB\"\n{more}"
-        );
+        Self::start_in(directory, &format!("store = {store:?}\nsize = \"64MiB\"\n{more}"))
+    }
+
+    /// One without a store.
+    pub(crate) fn volatile() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        Self::start_in(directory, "volatile = true\nsize = \"64MiB\"\n")
+    }
+
+    fn start_in(directory: tempfile::TempDir, table: &str) -> Self {
+        let settings = format!("listen = [\"127.0.0.1:0\"]\n[fs]\n{table}");
         fs::write(directory.path().join("node.toml"), settings).expect("written");
         // What is compiled once is there for all nodes.
         let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");

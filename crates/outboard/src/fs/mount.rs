@@ -4,11 +4,11 @@
 //! serves, and says so on a pipe; the first one ends then, or says why nothing is mounted.
 
 use crate::{Outcome, log};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use outboard_active::DialActive;
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::{Host, HostList};
-use outboard_fs::client::{FsClient, FsClientOptions};
+use outboard_fs::client::{FsClient, FsClientOptions, FsVariant};
 use outboard_fs::mount::{FsMount, FsMountOptions, unmount_at};
 use outboard_secure::ServiceName;
 use outboard_verbs::Context;
@@ -49,12 +49,35 @@ pub(crate) struct MountArgs {
     /// --one-sided. Nothing of them is kept.
     #[arg(long)]
     one_sided: bool,
+    /// active: what is changed is executed at the server. rdma: everything is done by one-sided
+    /// verbs, on a file system that was started with --volatile.
+    #[arg(long, value_enum, default_value_t = VariantChoice::Active, conflicts_with = "one_sided")]
+    variant: VariantChoice,
     /// Serve in this process, until the file system is unmounted.
     #[arg(short, long)]
     foreground: bool,
     /// Serve in this process, and say on standard output when it is mounted.
     #[arg(long, hide = true)]
     daemon: bool,
+}
+
+/// How the file system is worked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum VariantChoice {
+    /// By executions at the server.
+    Active,
+    /// By one-sided verbs.
+    Rdma,
+}
+
+impl MountArgs {
+    fn variant(&self) -> FsVariant {
+        match (self.variant, self.one_sided) {
+            (VariantChoice::Rdma, _) => FsVariant::Rdma,
+            (VariantChoice::Active, true) => FsVariant::OneSided,
+            (VariantChoice::Active, false) => FsVariant::Active,
+        }
+    }
 }
 
 /// Unmount a file system. Processes that have its files open keep them until they close them.
@@ -90,6 +113,12 @@ impl std::str::FromStr for MountSource {
 pub(crate) fn mount(args: MountArgs) -> Outcome {
     // A mistake is said here, and not by another process.
     let options = FsMountOptions::parse(&args.options.join(","))?;
+    if args.variant == VariantChoice::Rdma && !args.daemon {
+        eprintln!(
+            "outboard: this file system is volatile and unprotected: it is gone when its node \
+             ends, and whoever has the key may read and write all of it"
+        );
+    }
     match args.foreground || args.daemon {
         true => serve(&args, &options),
         false => start_daemon(),
@@ -129,8 +158,8 @@ fn connect(
         let dialled = dialer.dial(&host, &service, Instant::now() + limit);
         dialled.map_err(|error| error.to_string())
     });
-    let (patience, is_one_sided) = (options.patience, args.one_sided);
-    let options = FsClientOptions { patience, is_one_sided, ..FsClientOptions::default() };
+    let (patience, variant) = (options.patience, args.variant());
+    let options = FsClientOptions { patience, variant, ..FsClientOptions::default() };
     Ok(FsClient::connect(&Context::open()?, dial, &options)?)
 }
 

@@ -16,8 +16,12 @@ use std::path::PathBuf;
   outboard fs serve --store /var/lib/outboard/fs --size 8GiB --listen 0.0.0.0:7410")]
 pub(crate) struct FsServeArgs {
     /// The store's directory.
-    #[arg(long, value_name = "DIR")]
-    store: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "volatile")]
+    store: Option<PathBuf>,
+    /// No store: everything is in memory, and clients with the key read and write all of it by
+    /// one-sided verbs (outboard fs mount --variant rdma). Nothing is checked, logged or kept.
+    #[arg(long, conflicts_with_all = ["store", "one_sided", "sync", "no_root_squash"])]
+    volatile: bool,
     /// Bytes of files that a new store has room for [default: 8GiB].
     #[arg(long, value_name = "SIZE")]
     size: Option<String>,
@@ -61,8 +65,6 @@ enum SyncChoice {
 }
 
 pub(crate) fn serve(args: FsServeArgs) -> Outcome {
-    let store = std::path::absolute(&args.store)
-        .map_err(|error| format!("{}: {error}", args.store.display()))?;
     let text = |path: PathBuf| toml::Value::from(path.to_string_lossy().into_owned());
     let sync = match args.sync {
         SyncChoice::Always => "always",
@@ -70,11 +72,16 @@ pub(crate) fn serve(args: FsServeArgs) -> Outcome {
         SyncChoice::Never => "never",
     };
     let mut table = toml::Table::from_iter([
-        ("store".to_owned(), text(store)),
+        ("volatile".to_owned(), args.volatile.into()),
         ("sync".to_owned(), sync.into()),
         ("root_squash".to_owned(), (!args.no_root_squash).into()),
         ("one_sided".to_owned(), args.one_sided.into()),
     ]);
+    if let Some(store) = &args.store {
+        let store =
+            std::path::absolute(store).map_err(|error| format!("{}: {error}", store.display()))?;
+        table.insert("store".to_owned(), text(store));
+    }
     let sizes = [("size", args.size), ("metadata", args.metadata)];
     table.extend(sizes.into_iter().filter_map(|(key, size)| Some((key.to_owned(), size?.into()))));
     let mut config = NodeConfig {
