@@ -14,7 +14,10 @@ use model::{Model, Random, is_shown, step};
 use outboard_fs::client::{
     ChangeWhat, FsCaller, FsClient, FsClientOptions, FsError, FsVariant, NewInode, SyncWhen,
 };
-use outboard_fs::protocol::FsInode;
+use outboard_fs::protocol::volatile::{
+    JOURNAL_AT, JOURNAL_HEAD_AT, LOCK_AT, SEQ_AT, SHARED_REGION, WrittenRun, journal_of,
+};
+use outboard_fs::protocol::{FsInode, REGION};
 use rustix::process::Signal;
 use served::{MountProcess, RDMA, ServedNode, started};
 use std::fs::{self, OpenOptions};
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         trial("each_kind_of_service_refuses_the_other_kind", each_kind_refuses_the_other),
         trial("operations_cost_round_trips", operations_cost_round_trips),
         trial("two_clients_change_one_tree", two_clients_change_one_tree),
+        trial("what_a_client_has_begun_others_finish", what_was_begun_is_finished),
         trial("a_tree_outlives_its_service", a_tree_outlives_its_service),
     ];
     if OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok() {
@@ -112,7 +116,9 @@ fn operations_cost_round_trips() {
         let costs: Vec<u64> = (0..4)
             .map(|number| {
                 let before = trips(&client);
+                let begun = Instant::now();
                 work(number);
+                println!("{about}: {:?}", begun.elapsed());
                 trips(&client) - before
             })
             .collect();
@@ -217,6 +223,56 @@ fn two_clients_change_one_tree() {
     is_sound(&clients[0]);
     let report = clients[1].check_volatile().expect("looked at");
     assert!(report.inodes > 20 && report.blocks > 20, "{report:?}");
+}
+
+/// A client that has the lock and ends: with a change that it has begun to write, and before that.
+fn what_was_begun_is_finished() {
+    let node = ServedNode::volatile();
+    let client = rdma(&node);
+    let root = client.root();
+    for (round, is_begun) in [(0, true), (1, false), (2, true)] {
+        client.make(&CALLER, root, format!("before-{round}").as_bytes(), &FILE).expect("made");
+        let (marks, seq) = ends_with_the_lock(&node, is_begun, round);
+        let begun = Instant::now();
+        client.make(&CALLER, root, format!("after-{round}").as_bytes(), &FILE).expect("made");
+        let took = begun.elapsed();
+        assert!(took > Duration::from_secs(3) && took < Duration::from_secs(20), "{took:?}");
+        is_sound(&client);
+        let mut plain = node.plain_client();
+        let metadata = plain.attach(REGION).expect("there");
+        let shared = plain.attach(SHARED_REGION).expect("there");
+        for (at, bytes) in marks {
+            let found = metadata.read(&mut plain, at, 8).expect("read");
+            assert_eq!(found == bytes, is_begun, "all of it, or nothing: {at}");
+        }
+        let word = |bytes: Vec<u8>| u64::from_ne_bytes(bytes.try_into().expect("8 bytes"));
+        let now = word(shared.read(&mut plain, SEQ_AT, 8).expect("read"));
+        assert!(now > seq && now.is_multiple_of(2), "{seq} {now}");
+    }
+}
+
+/// Writes to memory that nobody uses: what, and the number of changes before.
+fn ends_with_the_lock(node: &ServedNode, is_begun: bool, round: u8) -> (Vec<WrittenRun>, u64) {
+    let mut plain = node.plain_client();
+    let metadata = plain.attach(REGION).expect("there");
+    let shared = plain.attach(SHARED_REGION).expect("there");
+    let end = metadata.len() - 8 * u64::from(round);
+    let runs = vec![(end - 8, vec![0xa1; 8]), (end - 4096, vec![0xb2; 8])];
+    assert_eq!(shared.compare_swap(&mut plain, LOCK_AT, 0, 4711).expect("swapped"), 0);
+    let seq = shared.read(&mut plain, SEQ_AT, 8).expect("read");
+    let seq = u64::from_ne_bytes(seq.try_into().expect("8 bytes"));
+    let (journal, head) = journal_of(&runs);
+    if is_begun {
+        shared.write(&mut plain, JOURNAL_AT, &journal).expect("written");
+        shared.write(&mut plain, JOURNAL_HEAD_AT, &head).expect("written");
+        shared.compare_swap(&mut plain, SEQ_AT, seq, seq + 1).expect("swapped");
+        metadata.write(&mut plain, runs[0].0, &runs[0].1).expect("written");
+    } else {
+        shared.write(&mut plain, JOURNAL_AT, &journal[..20]).expect("written");
+    }
+    // A Write is there when a later Read is answered.
+    metadata.read(&mut plain, 0, 8).expect("read");
+    (runs, seq)
 }
 
 fn a_tree_outlives_its_service() {

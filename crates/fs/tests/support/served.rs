@@ -1,7 +1,7 @@
 //! A node that serves a file system, and mounts of it in processes of their own, which a test may
 //! stop and kill. The test's program is all of them: it starts itself.
 
-use outboard_active::DialActive;
+use outboard_active::{ActiveClient, ActiveClientOptions, DialActive};
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::{Host, HostList};
 use outboard_cluster::keys::KeyPaths;
@@ -78,11 +78,7 @@ fn mount(directory: &Path, host: &str, at: &Path, options: &str) -> Done {
     Ok(mount.serve()?)
 }
 
-fn client_of(
-    directory: &Path,
-    host: Host,
-    options: FsClientOptions,
-) -> Result<Arc<FsClient>, FsError> {
+fn dial_of(directory: &Path, host: Host) -> DialActive {
     let key = ClusterKey::load_or_create(&directory.join("key")).expect("a key");
     let name: ServiceName = "fs".parse().expect("a name");
     let own = Arc::new(Credentials {
@@ -92,10 +88,18 @@ fn client_of(
         revoked: Revoked::default(),
     });
     let dialer = Dialer::new(own);
-    let dial: DialActive = Box::new(move |limit| {
+    Box::new(move |limit| {
         let dialled = dialer.dial(&host, &name, Instant::now() + limit);
         dialled.map_err(|error| error.to_string())
-    });
+    })
+}
+
+fn client_of(
+    directory: &Path,
+    host: Host,
+    options: FsClientOptions,
+) -> Result<Arc<FsClient>, FsError> {
+    let dial = dial_of(directory, host);
     let options = FsClientOptions { connect: SOON, ..options };
     FsClient::connect(&Context::open().expect("a context"), dial, &options)
 }
@@ -151,6 +155,14 @@ impl ServedNode {
 
     pub(crate) fn client(&self) -> Arc<FsClient> {
         self.client_with(FsClientOptions::default()).expect("connected")
+    }
+
+    /// A client that knows no file system.
+    pub(crate) fn plain_client(&self) -> ActiveClient {
+        let hosts: HostList = self.host.parse().expect("a host");
+        let dial = dial_of(self.directory.path(), hosts.hosts()[0].clone());
+        let context = Context::open().expect("a context");
+        ActiveClient::connect(&context, dial, ActiveClientOptions::default()).expect("connected")
     }
 
     pub(crate) fn client_with(&self, options: FsClientOptions) -> Result<Arc<FsClient>, FsError> {
