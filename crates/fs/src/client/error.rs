@@ -33,6 +33,12 @@ pub enum FsError {
          outboard fs serve --volatile, or mount without --variant rdma"
     )]
     NotVolatile,
+    /// The service says no, whatever is asked.
+    #[error("the server: {why}")]
+    Refused {
+        /// Its words.
+        why: String,
+    },
     /// The service has not executed it, or does not say.
     #[error("the service: {outcome:?}")]
     Service {
@@ -65,7 +71,7 @@ impl FsError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Failed { errno, .. } => *errno,
-            Self::Service { outcome: Outcome::Refused(_) } => libc::EACCES,
+            Self::Service { outcome: Outcome::Refused(_) } | Self::Refused { .. } => libc::EACCES,
             Self::Service { outcome: Outcome::NoEntry(_) } => libc::EOPNOTSUPP,
             Self::TimedOut => libc::ETIMEDOUT,
             Self::Interrupted => libc::EINTR,

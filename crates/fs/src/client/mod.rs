@@ -363,8 +363,8 @@ fn find_root(
 ) -> Result<FsInode, FsError> {
     // A service that has just started makes the file system before it answers.
     let outcome = client.execute(&ActiveCall::new(region, module, "stats", &[]))?;
-    if let Outcome::Refused(_) = outcome {
-        return Err(FsError::Service { outcome });
+    if let Outcome::Refused(why) = outcome {
+        return Err(FsError::Refused { why });
     }
     let header = region.read(client, ROOT, 64)?;
     root_of(&header).ok_or(FsError::Answer { entry: "the region's header" })
