@@ -293,7 +293,11 @@ impl FsClient {
         if let Some(rdma) = &self.rdma {
             let own = entry.module.is_none().then_some(entry.entry);
             let entry = own.ok_or_else(|| FsError::of(libc::EOPNOTSUPP))?;
-            return rdma.ask((&self.trips, &|| self.goes_on(caller)), entry, args);
+            let goes_on = || self.goes_on(caller) && !self.is_late(begun);
+            return match rdma.ask((&self.trips, &goes_on), entry, args) {
+                Err(FsError::Interrupted) if self.is_late(begun) => Err(FsError::TimedOut),
+                done => done,
+            };
         }
         let mut pause = BUSY_PAUSE;
         loop {

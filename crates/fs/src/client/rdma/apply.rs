@@ -19,10 +19,7 @@ const PIECE: usize = 256 << 10;
 impl RdmaLink {
     /// Writes to the metadata. The lock is held.
     pub(super) fn apply(&mut self, runs: &[WrittenRun]) -> Result<(), FsError> {
-        if !self.lock.is_sure() {
-            // Somebody else may have the lock by now. Nothing was changed.
-            return Err(FsError::TimedOut);
-        }
+        self.must_be_sure()?;
         let (journal, head) = journal_of(runs);
         let region = &self.shared;
         let mut verbs: Vec<RegionVerb<'_>> = pieces(region, JOURNAL_AT, &journal).collect();

@@ -53,6 +53,7 @@ impl RdmaLink {
             .collect();
         self.trips += u64::from(!verbs.is_empty());
         let read = self.client.verbs(&verbs)?;
+        self.must_be_sure()?;
         for ((_, _, range), part) in places.into_iter().zip(read) {
             bytes[range].copy_from_slice(&part);
         }
@@ -114,7 +115,10 @@ impl RdmaLink {
             let want = (count - has(&self.pool)).max(TAKEN);
             let result = self.run("take", &FsTakeArgs { want, goal: 0 }.bytes())?;
             let (mut rest, before) = (&result[..], self.pool.len());
+            let last = self.data.len() / BLOCK_LEN;
             while let Some(run) = FsBlocksRun::take(&mut rest) {
+                let is_one = run.start <= last && run.len <= last - run.start;
+                is_one.then_some(()).ok_or(FsError::Answer { entry: "take" })?;
                 self.pool.push(run);
             }
             if self.pool.len() == before {
@@ -148,11 +152,9 @@ impl RdmaLink {
             for extent in extents.iter().filter(|one| one.file >= piece.file && one.file < end) {
                 let from = usize::try_from(extent.file - piece.file).unwrap_or(0) * BLOCK_BYTES;
                 let len = usize::try_from(extent.len).unwrap_or(0) * BLOCK_BYTES;
-                all.push((extent.block * BLOCK_LEN, made[from..from + len].to_vec()));
+                all.push((extent.block.saturating_mul(BLOCK_LEN), made[from..from + len].to_vec()));
             }
         }
-        let verb = |(at, bytes): &'_ (u64, Vec<u8>)| (*at, bytes.len());
-        debug_assert!(all.iter().map(verb).all(|(at, len)| at + len as u64 <= self.data.len()));
         let region = &self.data;
         let verbs: Vec<_> = all
             .iter()
@@ -169,7 +171,8 @@ impl RdmaLink {
         let tail = all.len() - BLOCK_BYTES;
         for (block, at) in [(piece.head, 0), (piece.tail, tail)] {
             if let Some(block) = block {
-                let old = self.data.read(&mut self.client, block * BLOCK_LEN, BLOCK_BYTES)?;
+                let from = block.saturating_mul(BLOCK_LEN);
+                let old = self.data.read(&mut self.client, from, BLOCK_BYTES)?;
                 self.trips += 1;
                 all[at..at + BLOCK_BYTES].copy_from_slice(&old);
             }

@@ -39,7 +39,7 @@ impl HeldLock {
     }
 
     /// Whether it may be believed that nobody has taken it away.
-    pub(super) fn is_sure(&self) -> bool {
+    fn is_sure(&self) -> bool {
         Instant::now() < self.until
     }
 
@@ -116,6 +116,12 @@ impl RdmaLink {
             thread::sleep(pause);
             pause = (pause * 2).min(PAUSE_MAX);
         }
+    }
+
+    /// Fails where somebody else may have the lock by now: nothing is changed, and what was read
+    /// may be of several states.
+    pub(super) fn must_be_sure(&self) -> Result<(), FsError> {
+        if self.lock.is_sure() { Ok(()) } else { Err(FsError::TimedOut) }
     }
 
     fn release(&mut self) {

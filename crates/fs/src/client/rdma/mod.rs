@@ -172,6 +172,7 @@ impl RdmaLink {
             let piece = self.metadata.read(&mut self.client, at as u64, size)?;
             image.copy_in(at, &piece).map_err(machine)?;
         }
+        self.must_be_sure()?;
         Ok((image, self.data.len() / BLOCK_LEN))
     }
 
@@ -204,6 +205,7 @@ impl RdmaLink {
             self.pages.insert(entry, executed.pages);
         }
         let result = result_of(executed.outcome)?;
+        self.must_be_sure()?;
         if !executed.writes.is_empty() {
             self.apply(&executed.writes)?;
         }
