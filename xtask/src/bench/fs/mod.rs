@@ -6,7 +6,8 @@
 //! counting lines and comparing copies: `cargo xtask test` does.
 //!
 //! Reading order: `stage` (hosts, how programs are timed), `servers`, `contender` (mounts), `tree`
-//! (what is unpacked), `samples`; then the parts: `names` (whole trees), `bulk` (one large file).
+//! (what is unpacked), `samples`; then the parts: `names` (whole trees), `bulk` (one large
+//! file), `variants` (ours in three ways).
 
 mod bulk;
 mod contender;
@@ -15,6 +16,7 @@ mod samples;
 mod servers;
 mod stage;
 mod tree;
+mod variants;
 
 use anyhow::Result;
 
@@ -91,6 +93,26 @@ const PARTS: &[AimedPart] = &[
             least("100 MB copied out, cold, 100 µs one way: time of plain TCP / ours", 0.95),
         ],
         measure: || bulk::measure(FsLink::Delayed),
+    },
+    AimedPart {
+        name: "variants",
+        aims: &[
+            least("create and write a file: rdma / active", 1.0),
+            least("stat, cold: rdma / active", 1.0),
+            least("read a file: rdma / active", 1.0),
+            least("remove a file: rdma / active", 1.0),
+        ],
+        measure: || variants::measure(FsLink::Gigabit),
+    },
+    AimedPart {
+        name: "variants-delayed",
+        aims: &[
+            least("100 µs one way: create and write a file: rdma / active", 2.0),
+            least("100 µs one way: stat, cold: rdma / active", 1.0),
+            least("100 µs one way: read a file: rdma / active", 1.5),
+            least("100 µs one way: remove a file: rdma / active", 2.0),
+        ],
+        measure: || variants::measure(FsLink::Delayed),
     },
 ];
 
