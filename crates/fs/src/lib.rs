@@ -4,10 +4,11 @@
 //! It never serves a directory of the host.
 //!
 //! Modules in reading order: [`protocol`] (what both sides say), [`store`] (what outlives the
-//! service's machine), [`scan`] (files looked through line by line), [`server`] (the service),
-//! [`client`] (the side that asks), `one_sided` (walks by Reads), [`mount`] (a file system on a
-//! directory), [`tools`] (what people ask of whole trees), [`copy`] (trees from this machine and
-//! back), [`check`] (whether a store is as it should be), [`snapshot`] (copies of stores).
+//! service's machine), `plan` (what changes of bytes come to), [`scan`] (files looked through line
+//! by line), [`server`] (the service), [`client`] (the side that asks), `one_sided` (walks by
+//! Reads), [`mount`] (a file system on a directory), [`tools`] (what people ask of whole trees),
+//! [`copy`] (trees from this machine and back), [`check`] (whether a store is as it should be),
+//! [`snapshot`] (copies of stores).
 
 #![forbid(unsafe_code)]
 
