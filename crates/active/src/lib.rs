@@ -14,6 +14,7 @@ pub mod service;
 
 pub use client::{
     ActiveCall, ActiveClient, ActiveClientOptions, ActiveError, CallPlace, CallTicket,
-    ClientStopper, DialActive, Executed, RemoteRegion, ResultMemory, WaitMode,
+    ClientExecution, ClientStopper, DialActive, Executed, RegionVerb, RemoteRegion, ResultMemory,
+    VerbWhat, WaitMode,
 };
 pub use outboard_offcode::{ModuleHash, Outcome};

@@ -11,7 +11,7 @@ mod observe;
 
 pub use copying::{COPY_PAGE, RegionCopying};
 pub use following::FollowError;
-pub use observe::{AlreadyObserved, CommitObserver, ReplayError, replay};
+pub use observe::{AlreadyObserved, CommitObserver, ReplayError, replay, written_runs};
 
 use crate::host::Execution;
 use crate::journal::{Earlier, JournalError, RegionJournal, RequestId};

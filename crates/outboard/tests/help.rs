@@ -66,6 +66,19 @@ fn a_wrong_option_is_a_usage_error() {
 }
 
 #[test]
+fn words_that_contradict_each_other_are_usage_errors() {
+    for words in [
+        &["fs", "serve"][..],
+        &["fs", "serve", "--volatile", "--store", "x"],
+        &["fs", "serve", "--volatile", "--one-sided"],
+        &["fs", "mount", "h:/", "x", "--variant", "rdma", "--one-sided"],
+        &["fs", "mount", "h:/", "x", "--variant", "other"],
+    ] {
+        assert_eq!(outboard(words).status.code(), Some(2), "{words:?}");
+    }
+}
+
+#[test]
 fn manual_pages_and_completions_come_from_the_definition() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("generated");
     let dir = dir.to_str().unwrap();

@@ -285,6 +285,8 @@ fn file_system(settings: &Settings) -> Result<Count> {
     let mut count = integration(settings, "mount_meta")?;
     count += integration(settings, "locks")?;
     count += integration(settings, "coherence")?;
+    count += integration(settings, "one_sided")?;
+    count += integration(settings, "rdma")?;
     let tests = ["fs", "fs_cp", "fs_cut", "fs_grep", "fs_map", "fs_replica"];
     let more = ["fs_snapshot", "fs_tree_hash", "fs_trips"];
     let tests: Vec<String> =

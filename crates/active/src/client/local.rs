@@ -13,6 +13,8 @@ use outboard_offcode::executor::{
     BackgroundLimits, Executor, ExecutorOptions, Moment, Request, TimeLimit,
 };
 use outboard_offcode::inspect::ModuleInfo;
+use outboard_offcode::journal::RequestId;
+use outboard_offcode::region::CommitObserver;
 use outboard_offcode::store::{StoreLimits, TenantId};
 use outboard_offcode::{ActiveRegion, LoadError, ModuleHash, ModuleStore, Outcome, Wasmtime};
 use outboard_verbs::{LazyFill, SharedRegion, Space};
@@ -21,13 +23,13 @@ use rustix::time::Timespec;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often an execution is begun again when the region has changed meanwhile.
 const TRIES: u32 = 3;
 /// Bytes that are read for a missing page.
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 /// Looks at the threads' answers before this one sleeps.
 const SPINS: u32 = 2000;
 /// Modules that a program links, at most: as deep as imports are looked for.
@@ -40,16 +42,56 @@ pub(super) struct LocalSide {
     regions: HashMap<u32, LocalRegion>,
     /// The number of the latest execution.
     token: u64,
+    /// Bytes that an execution may write, of regions that are mapped from now on.
+    pub(super) write_max: usize,
 }
 
 /// A region whose pages come from the node.
-struct LocalRegion {
+pub(super) struct LocalRegion {
     fill: LazyFill,
     region: Arc<ActiveRegion>,
+    /// What the latest execution has written.
+    pub(super) written: LastWritten,
+    /// Pages that it has touched, as far as they were asked for.
+    pub(super) touched: Vec<usize>,
+}
+
+impl LocalRegion {
+    /// Forgets the execution before.
+    fn begin(&mut self, with: LocalUse<'_>) -> Result<(), ActiveError> {
+        self.fill.clear().map_err(machine)?;
+        self.touched.clear();
+        self.written.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let LocalUse::Writes(pages) = with else { return Ok(()) };
+        for (offset, page) in pages {
+            self.fill.fill(*offset, page).map_err(machine)?;
+            self.touched.push(*offset);
+        }
+        Ok(())
+    }
+}
+
+/// The lines of the latest commit.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LastWritten(pub(super) Arc<Mutex<Vec<u8>>>);
+
+impl CommitObserver for LastWritten {
+    fn committed(&self, _seq: u64, lines: &[u8], _answer: Option<(RequestId, &[u8])>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = lines.to_vec();
+    }
+}
+
+/// What a local execution may do.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LocalUse<'a> {
+    /// It reads.
+    Reads,
+    /// It writes, into the mapping. These pages it has from the start, by their offsets.
+    Writes(&'a [(usize, Vec<u8>)]),
 }
 
 /// How a local execution ended.
-enum LocalEnd {
+pub(super) enum LocalEnd {
     /// It is of one state.
     Done(Outcome),
     /// The region changed meanwhile.
@@ -58,7 +100,7 @@ enum LocalEnd {
     NotHere,
 }
 
-fn machine(error: impl ToString) -> ActiveError {
+pub(super) fn machine(error: impl ToString) -> ActiveError {
     ActiveError::Machine { why: error.to_string() }
 }
 
@@ -71,10 +113,11 @@ impl LocalSide {
         let background = BackgroundLimits { threads: 1, running: 1, waiting: 16, nice: 0 };
         let options = ExecutorOptions { background, ..ExecutorOptions::default() };
         let executor = Executor::new(store, options, move || woken.wake()).map_err(machine)?;
-        Ok(Self { executor, waker, regions: HashMap::new(), token: 0 })
+        Ok(Self { executor, waker, regions: HashMap::new(), token: 0, write_max: 0 })
     }
 
-    fn region(&mut self, of: &RemoteRegion) -> Result<&LocalRegion, ActiveError> {
+    pub(super) fn region(&mut self, of: &RemoteRegion) -> Result<&mut LocalRegion, ActiveError> {
+        let write_max = self.write_max;
         match self.regions.entry(of.handle) {
             Entry::Occupied(region) => Ok(region.into_mut()),
             Entry::Vacant(place) => {
@@ -82,8 +125,11 @@ impl LocalSide {
                 let memory = SharedRegion::memfd(c"outboard-local", len, Space::OnDemand);
                 let memory = memory.map_err(machine)?;
                 let fill = memory.fill_lazily().map_err(machine)?;
-                let region = ActiveRegion::over(of.name(), memory, 0).map_err(machine)?;
-                Ok(place.insert(LocalRegion { fill, region: Arc::new(region) }))
+                let region = ActiveRegion::over(of.name(), memory, write_max).map_err(machine)?;
+                let written = LastWritten::default();
+                region.observe(Box::new(written.clone())).map_err(machine)?;
+                let (region, touched) = (Arc::new(region), Vec::new());
+                Ok(place.insert(LocalRegion { fill, region, written, touched }))
             }
         }
     }
@@ -140,7 +186,7 @@ impl ActiveClient {
         })
     }
 
-    fn local(&mut self) -> Result<&mut LocalSide, ActiveError> {
+    pub(super) fn local(&mut self) -> Result<&mut LocalSide, ActiveError> {
         if self.local.is_none() {
             self.local = Some(LocalSide::new()?);
         }
@@ -148,7 +194,7 @@ impl ActiveClient {
     }
 
     /// Loads a module that the client knows, after what it imports, to be executed here.
-    fn load_here(
+    pub(super) fn load_here(
         &mut self,
         module: ModuleHash,
         depth: usize,
@@ -177,7 +223,7 @@ impl ActiveClient {
     /// Executes an entry here; `None` if it must be executed at the node.
     fn execute_here(&mut self, call: &ActiveCall<'_>) -> Result<Option<Outcome>, ActiveError> {
         for _ in 0..TRIES {
-            match self.try_here(call)? {
+            match self.try_here(call, LocalUse::Reads)? {
                 LocalEnd::Done(outcome) => return Ok(Some(outcome)),
                 LocalEnd::Changed => {}
                 LocalEnd::NotHere => return Ok(None),
@@ -186,14 +232,18 @@ impl ActiveClient {
         Ok(None)
     }
 
-    fn try_here(&mut self, call: &ActiveCall<'_>) -> Result<LocalEnd, ActiveError> {
+    pub(super) fn try_here(
+        &mut self,
+        call: &ActiveCall<'_>,
+        with: LocalUse<'_>,
+    ) -> Result<LocalEnd, ActiveError> {
         let limit = call.limit.unwrap_or(self.options.limit).min(self.options.limit);
         let caller = TenantId(self.state.caller);
         let local = self.local()?;
         local.token += 1;
         let token = local.token;
         let here = local.region(call.region)?;
-        here.fill.clear().map_err(machine)?;
+        here.begin(with)?;
         let request = Request {
             token,
             tenant: caller,
@@ -204,7 +254,7 @@ impl ActiveClient {
             entry: call.entry.to_owned(),
             args: call.args.to_vec(),
             out_cap: result_max(call),
-            may_write: false,
+            may_write: matches!(with, LocalUse::Writes(_)),
             is_at_client: true,
             limit: TimeLimit::Caller(limit),
             moment: Moment::now(),
@@ -212,7 +262,8 @@ impl ActiveClient {
         if local.executor.execute_on_thread(request).is_some() {
             return Ok(LocalEnd::NotHere);
         }
-        let mut version = None;
+        // Whoever writes keeps others out by itself.
+        let mut version = if let LocalUse::Reads = with { None } else { Some(0) };
         let outcome = match self.serve_pages(call.region, limit, &mut version) {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -226,6 +277,7 @@ impl ActiveClient {
         match version {
             // It has looked at nothing of the region.
             None => Ok(LocalEnd::Done(outcome)),
+            Some(_) if matches!(with, LocalUse::Writes(_)) => Ok(LocalEnd::Done(outcome)),
             Some(before) => {
                 let after = self.read_version(call.region)?;
                 let is_one_state = before == after && before.is_multiple_of(2);
@@ -284,7 +336,9 @@ impl ActiveClient {
         } else {
             let len = usize::try_from(of.len()).unwrap_or(usize::MAX) - offset;
             let page = of.read(self, offset as u64, len.min(PAGE))?;
-            self.local()?.region(of)?.fill.fill(offset, &page).map_err(machine)?;
+            let here = self.local()?.region(of)?;
+            here.fill.fill(offset, &page).map_err(machine)?;
+            here.touched.push(offset);
             self.placement().took_read(since.elapsed());
             return Ok(());
         }

@@ -7,10 +7,10 @@
 //! write or an atomic that was under way then is said to be unknown.
 //!
 //! Modules in reading order: `options`, `call` (what is asked for), `window` (requests by number),
-//! `state` (what a client knows, without a connection), `link` (the connection), `region` (plain
-//! verbs), `local` (executions at the client), `place` (where to execute), `ask` (modules, lists,
-//! kills), `files` (modules in files), `sleep` (a descriptor to wait on, and the end of a call that
-//! waits), `error`.
+//! `state` (what a client knows, without a connection), `link` (the connection), `region` and
+//! `verbs` (plain verbs), `local` and `writing` (executions at the client), `place` (where to
+//! execute), `ask` (modules, lists, kills), `files` (modules in files), `sleep` (a descriptor to
+//! wait on, and the end of a call that waits), `error`.
 
 mod ask;
 mod call;
@@ -23,7 +23,9 @@ mod place;
 mod region;
 mod sleep;
 mod state;
+mod verbs;
 mod window;
+mod writing;
 
 pub use call::{ActiveCall, CallTicket, Executed, ResultMemory};
 pub use error::ActiveError;
@@ -31,6 +33,8 @@ pub use options::{ActiveClientOptions, WaitMode};
 pub use place::CallPlace;
 pub use region::RemoteRegion;
 pub use sleep::ClientStopper;
+pub use verbs::{RegionVerb, VerbWhat};
+pub use writing::ClientExecution;
 
 use crate::protocol::{ActiveClientId, ActiveRequest, INLINE_MAX, NOTE_MAX};
 use error::check_name;

@@ -22,7 +22,7 @@ pub struct RemoteRegion {
 }
 
 /// A one-sided operation that is to be posted.
-type Verb = (SendOp, SgList);
+pub(super) type Verb = (SendOp, SgList);
 
 impl RemoteRegion {
     /// Its name at the node.
@@ -87,6 +87,42 @@ impl RemoteRegion {
                 // Reading twice changes nothing.
                 Err(ActiveError::Interrupted { .. }) => {}
                 done => return Ok(done?.into_iter().map(into_bytes).collect()),
+            }
+        }
+    }
+
+    /// Reads bytes of several places, all of one state of the region as far as executions change
+    /// it; `None` if something was committed meanwhile: read again. One round trip: the region's
+    /// version is read before the first and behind the last place, and RFC 5040 §5.3 has a node
+    /// answer a connection's Reads in order.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_together(
+        &self,
+        client: &mut ActiveClient,
+        places: &[(u64, usize)],
+    ) -> Result<Option<Vec<Vec<u8>>>, ActiveError> {
+        let deadline = client.deadline();
+        loop {
+            let attached = client.attached(self, deadline)?;
+            let head = (attached.head, 0, 8);
+            let inner = places.iter().map(|(at, len)| (attached.memory, *at, *len as u64));
+            let all = std::iter::once(head).chain(inner).chain([head]);
+            let make = |at: usize, from: Remote| -> Verb {
+                let len =
+                    at.checked_sub(1).and_then(|at| places.get(at)).map_or(8, |(_, len)| *len);
+                (SendOp::Read { from }, OwnedBuf::zeroed(len).into())
+            };
+            match client.verbs_in(self, all, make, deadline) {
+                Err(ActiveError::Interrupted { .. }) => {}
+                done => {
+                    let mut read: Vec<_> = done?.into_iter().map(into_bytes).collect();
+                    let after = read.pop().map(|bytes| version_of(&bytes));
+                    let before = version_of(&read.remove(0));
+                    let is_one = after == Some(before) && before.is_multiple_of(2);
+                    return Ok(is_one.then_some(read));
+                }
             }
         }
     }
@@ -201,7 +237,7 @@ impl RemoteRegion {
         Ok(bytes.first_chunk().copied().map_or(0, u64::from_ne_bytes))
     }
 
-    fn check_write(&self) -> Result<(), ActiveError> {
+    pub(super) fn check_write(&self) -> Result<(), ActiveError> {
         match self.may_write {
             true => Ok(()),
             false => Err(ActiveError::Refused {
@@ -211,8 +247,12 @@ impl RemoteRegion {
     }
 }
 
-fn into_bytes(local: SgList) -> Vec<u8> {
+pub(super) fn into_bytes(local: SgList) -> Vec<u8> {
     local.into_owned().map(OwnedBuf::into_vec).unwrap_or_default()
+}
+
+fn version_of(bytes: &[u8]) -> u64 {
+    bytes.first_chunk().copied().map_or(0, u64::from_ne_bytes)
 }
 
 impl ActiveClient {
@@ -294,7 +334,8 @@ impl ActiveClient {
         deadline: Instant,
     ) -> Result<Vec<SgList>, ActiveError> {
         let attached = self.attached(region, deadline)?;
-        self.verbs_in(region, attached.memory, places, make, deadline)
+        let places = places.map(|(at, len)| (attached.memory, at, len));
+        self.verbs_in(region, places, make, deadline)
     }
 
     /// The region's version: odd while a commit is applied.
@@ -303,28 +344,27 @@ impl ActiveClient {
         loop {
             let head = self.attached(region, deadline)?.head;
             let make = |_, from| (SendOp::Read { from }, OwnedBuf::zeroed(8).into());
-            match self.verbs_in(region, head, [(0, 8)].into_iter(), make, deadline) {
+            match self.verbs_in(region, [(head, 0, 8)].into_iter(), make, deadline) {
                 Err(ActiveError::Interrupted { .. }) => {}
                 read => {
                     let bytes = read?.into_iter().next().map(into_bytes).unwrap_or_default();
-                    return Ok(bytes.first_chunk().copied().map_or(0, u64::from_ne_bytes));
+                    return Ok(version_of(&bytes));
                 }
             }
         }
     }
 
-    fn verbs_in(
+    pub(super) fn verbs_in(
         &mut self,
         region: &RemoteRegion,
-        memory: Exposed,
-        places: impl Iterator<Item = (u64, u64)>,
+        places: impl Iterator<Item = (Exposed, u64, u64)>,
         make: impl Fn(usize, Remote) -> Verb,
         deadline: Instant,
     ) -> Result<Vec<SgList>, ActiveError> {
         // What was submitted before goes before.
         self.flush_if_due()?;
         let mut names = Vec::new();
-        for (index, (at, len)) in places.enumerate() {
+        for (index, (memory, at, len)) in places.enumerate() {
             let Some(remote) = memory.range(at, len) else {
                 let what = format!("region {}", region.name);
                 return Err(ActiveError::Outside { what, at, len, size: memory.len() });

@@ -1,5 +1,6 @@
-//! Reading a region's memory: words and bytes that may not be there, and the modules' hash.
+//! Reading a region's memory: words and bytes that may not be there.
 
+pub(super) use crate::protocol::places::{module_hash as hash, word_of};
 use outboard_mem::SharedRegion;
 
 /// See this file's first lines.
@@ -27,20 +28,4 @@ impl RegionBytes<'_> {
         let bytes = self.bytes(at, count.checked_mul(8)?)?;
         Some(bytes.chunks_exact(8).map(word_of).collect())
     }
-}
-
-/// Up to 8 bytes as a little-endian number.
-pub(super) fn word_of(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
-}
-
-fn mix(hash: u64, word: u64) -> u64 {
-    let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    hash ^ (hash >> 32)
-}
-
-/// `ob_hash` of outboard.h.
-pub(super) fn hash(seed: u64, bytes: &[u8]) -> u64 {
-    let words = bytes.chunks(8).map(word_of);
-    mix(words.fold(seed, mix), bytes.len() as u64)
 }

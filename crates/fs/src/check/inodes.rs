@@ -5,13 +5,13 @@ use super::blocks::BlockUse;
 use super::bytes::{RegionBytes, hash, word_of};
 use super::found::Findings;
 use super::heap::Heap;
+use crate::protocol::places::{
+    INODE_HEADER_LEN as HEADER, INODE_MAGIC as MAGIC, INODE_SEGMENTS as SEGMENTS,
+    INODE_SEGMENTS_AT, inode_place, inode_segment_len,
+};
 use crate::protocol::{BLOCK_LEN, FsExtent, FsLayout, FsRecord, SIZE_MAX, TARGET_MAX};
 
-const MAGIC: u64 = 0x0031_646f_6e69_626f;
-const HEADER: u64 = 320;
-const SEGMENTS: usize = 32;
 const RECORD: u64 = 256;
-const FIRST_POWER: u64 = 6;
 const ROOT_ENTRIES: u32 = 8;
 const NODE_ENTRIES: u64 = 31;
 const NODE: u64 = 512;
@@ -53,9 +53,9 @@ impl<'a> FoundInodes<'a> {
         };
         let segments = head[8..].iter().take(SEGMENTS).enumerate();
         for (index, at) in segments.filter(|(_, at)| **at != 0) {
-            let power = FIRST_POWER + (index as u64).saturating_sub(1);
-            if let Err(why) = heap.claim(*at, RECORD << power) {
-                found.of_region(format!("inodes from {} on: {why}", 1_u64 << power));
+            let len = inode_segment_len(index as u64);
+            if let Err(why) = heap.claim(*at, RECORD * len) {
+                found.of_region(format!("inodes from {len} on: {why}"));
             }
         }
         let inodes = Self { region, root, next: head[3] };
@@ -91,13 +91,9 @@ impl<'a> FoundInodes<'a> {
 
     fn bytes(&self, number: u64) -> Option<Vec<u8>> {
         let inside = number != 0 && number < self.next;
-        let power = u64::from(number.checked_ilog2()?).max(FIRST_POWER - 1);
-        let (segment, first) = match number >> FIRST_POWER {
-            0 => (0, 0),
-            _ => (power - FIRST_POWER + 1, 1 << power),
-        };
-        let start = self.region.word(self.root + 64 + 8 * segment)?;
-        let at = start.checked_add((number - first) * RECORD)?;
+        let (segment, index) = inode_place(number);
+        let start = self.region.word(self.root + INODE_SEGMENTS_AT + 8 * segment)?;
+        let at = start.checked_add(index * RECORD)?;
         inside.then(|| self.region.bytes(at, RECORD)).flatten()
     }
 

@@ -2,15 +2,14 @@
 
 use super::bytes::{RegionBytes, word_of};
 use super::heap::Heap;
+use crate::protocol::places::{
+    NAMES_DIR_LEN as HEADER, NAMES_RECORD_MAX as RECORD_MAX, NAMES_SEGMENTS as SEGMENTS,
+    NAMES_STEP as STEP, names_segment as segment, names_segment_of,
+};
 use std::collections::BTreeSet;
 
-const HEADER: u64 = 320;
-const SEGMENTS: usize = 22;
-const FIRST: u64 = 512;
-const STEP: u64 = 16;
 /// The shortest record that can be found again when it is free.
 const RECORD_MIN: u64 = 32;
-const RECORD_MAX: u64 = 272;
 
 /// A name.
 #[derive(Debug)]
@@ -49,14 +48,6 @@ pub(super) fn read(
     (names, result.and(counted))
 }
 
-/// A segment: its first place and its length.
-fn segment(index: usize) -> (u64, u64) {
-    match index {
-        0 => (0, FIRST),
-        _ => (FIRST << (index - 1), FIRST << (index - 1)),
-    }
-}
-
 impl NamesDir<'_> {
     fn end(&self) -> u64 {
         self.head[1]
@@ -76,7 +67,7 @@ impl NamesDir<'_> {
 
     /// Where a place is, and how much of its segment follows.
     fn at(&self, place: u64) -> (u64, u64) {
-        let index = (place / FIRST).checked_ilog2().map_or(0, |power| power as usize + 1);
+        let index = names_segment_of(place);
         let (start, len) = segment(index);
         let at = self.head.get(18 + index).copied().unwrap_or(0);
         (at + (place - start), start + len - place)

@@ -4,16 +4,12 @@
 use super::bytes::{RegionBytes, hash, word_of};
 use super::found::Findings;
 use super::heap::Heap;
+use crate::protocol::places::{
+    NAMES_VALUE_LEN as VALUE, TABLE_BUCKET_LEN as BUCKET, TABLE_CHAIN_MAX as CHAIN_MAX,
+    TABLE_HEADER_LEN as HEADER, TABLE_MAGIC as MAGIC, TABLE_SEED as SEED, TABLE_SEGMENTS,
+    TABLE_SEGMENTS_AT, TableGeometry, bucket_link, slot_item,
+};
 use std::collections::HashMap;
-
-const MAGIC: u64 = 0x3165_6c62_6174_626f;
-const SEED: u64 = 0x0074_6162_6c65;
-const HEADER: u64 = 384;
-const BUCKET: u64 = 128;
-const SEGMENTS: u64 = 40;
-const CHAIN_MAX: u32 = 64;
-/// Bytes of what a name says.
-const VALUE: usize = 12;
 
 /// What a name says: number and kind, and the place in its directory.
 pub(super) type NameValue = (u64, u64);
@@ -22,9 +18,7 @@ pub(super) type NameValue = (u64, u64);
 pub(super) struct Table<'a> {
     region: RegionBytes<'a>,
     root: u64,
-    level: u64,
-    first: u64,
-    split: u64,
+    geometry: TableGeometry,
     /// By a directory's number and the name.
     pub(super) names: HashMap<Vec<u8>, NameValue>,
 }
@@ -38,10 +32,10 @@ impl<'a> Table<'a> {
         found: &mut Findings,
     ) -> Self {
         let head = region.words(root, HEADER / 8).filter(|head| head[0] == MAGIC);
-        let word = head.as_ref().map_or(0, |head| head[3]);
-        let (level, first, split) = (word & 63, word >> 8 & 63, word >> 16);
-        let mut table = Self { region, root, level, first, split, names: HashMap::new() };
-        let Some(head) = head.filter(|_| first <= level && level < 40 && split < 1 << level) else {
+        let read = head.and_then(|head| Some((TableGeometry::parse(head[3])?, head)));
+        let geometry = read.as_ref().map_or(TableGeometry::NONE, |(geometry, _)| *geometry);
+        let mut table = Self { region, root, geometry, names: HashMap::new() };
+        let Some((TableGeometry { level, split, .. }, head)) = read else {
             found.of_region("the table of names is none");
             return table;
         };
@@ -59,9 +53,9 @@ impl<'a> Table<'a> {
     }
 
     fn claim_segments(&self, segments: &[u64], heap: &mut Heap, found: &mut Findings) {
-        let segments = segments.iter().take(usize::try_from(SEGMENTS).unwrap_or(0));
+        let segments = segments.iter().take(usize::try_from(TABLE_SEGMENTS).unwrap_or(0));
         for (index, at) in segments.enumerate().filter(|(_, at)| **at != 0) {
-            let power = self.first + (index as u64).saturating_sub(1);
+            let power = self.geometry.first + (index as u64).saturating_sub(1);
             if let Err(why) = heap.claim(*at, BUCKET << power.min(50)) {
                 found.of_region(format!("the table of names, segment {index}: {why}"));
             }
@@ -69,18 +63,16 @@ impl<'a> Table<'a> {
     }
 
     fn bucket_at(&self, index: u64) -> u64 {
-        let (segment, place) = match index >> self.first {
-            0 => (0, index),
-            _ => (u64::from(index.ilog2()) - self.first + 1, index - (1 << index.ilog2())),
-        };
-        let start = self.region.word(self.root + 64 + 8 * segment).unwrap_or(u64::MAX / 2);
-        start + place * BUCKET
+        let (segment, at) = self.geometry.bucket(index);
+        let place = self.root + TABLE_SEGMENTS_AT + 8 * segment;
+        self.region.word(place).unwrap_or(u64::MAX / 2).saturating_add(at)
     }
 
     /// Reads all buckets of one index.
     fn chain(&mut self, index: u64, heap: &mut Heap, count: &mut u64) -> Result<(), String> {
-        let is_split = index < self.split || index >> self.level != 0;
-        let depth = self.level + u64::from(is_split);
+        let TableGeometry { level, split, .. } = self.geometry;
+        let is_split = index < split || index >> level != 0;
+        let depth = level + u64::from(is_split);
         let mut at = self.bucket_at(index);
         for _ in 0..CHAIN_MAX {
             let bucket = self.region.bytes(at, BUCKET).ok_or("it is outside of the region")?;
@@ -91,7 +83,7 @@ impl<'a> Table<'a> {
             for slot in 0..3 {
                 *count += u64::from(self.slot(&bucket, slot, (index, depth), heap)?);
             }
-            at = (meta >> 8 & 0x0fff_ffff) * 16;
+            at = bucket_link(meta);
             if at == 0 {
                 return Ok(());
             }
@@ -137,8 +129,8 @@ impl<'a> Table<'a> {
     }
 
     fn item(&self, word: u64, heap: &mut Heap) -> Result<(Vec<u8>, Vec<u8>), String> {
-        let at = (word >> 36) * 16;
-        heap.claim(at, (word >> 23 & 0x1fff) * 16)?;
+        let (at, len) = slot_item(word);
+        heap.claim(at, len)?;
         let head = self.region.words(at, 2).ok_or("an item is outside of the region")?;
         let (key, value) = (head[1] >> 16 & 0xffff, head[1] >> 32);
         let body = (key + value < 2048).then(|| self.region.bytes(at + 16, key + value)).flatten();

@@ -21,6 +21,24 @@ pub enum FsError {
         /// What was asked.
         entry: &'static str,
     },
+    /// Reads one-sided were asked for, and the service's operator has not allowed them.
+    #[error(
+        "the server does not show its metadata to one-sided Reads: start it with outboard fs serve \
+         --one-sided (in a node's table: one_sided = true), or mount without --one-sided"
+    )]
+    NotShown,
+    /// A volatile file system was asked for, and the service has another one.
+    #[error(
+        "the server's file system is none that clients change by one-sided verbs: start one with \
+         outboard fs serve --volatile, or mount without --variant rdma"
+    )]
+    NotVolatile,
+    /// The service says no, whatever is asked.
+    #[error("the server: {why}")]
+    Refused {
+        /// Its words.
+        why: String,
+    },
     /// The service has not executed it, or does not say.
     #[error("the service: {outcome:?}")]
     Service {
@@ -53,7 +71,7 @@ impl FsError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Failed { errno, .. } => *errno,
-            Self::Service { outcome: Outcome::Refused(_) } => libc::EACCES,
+            Self::Service { outcome: Outcome::Refused(_) } | Self::Refused { .. } => libc::EACCES,
             Self::Service { outcome: Outcome::NoEntry(_) } => libc::EOPNOTSUPP,
             Self::TimedOut => libc::ETIMEDOUT,
             Self::Interrupted => libc::EINTR,

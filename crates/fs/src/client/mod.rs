@@ -7,8 +7,9 @@
 //!
 //! Modules in reading order: `driver` (one connection for many threads), `buffers` (memory for
 //! large transfers), `calls` (operations on names and attributes), `batch` (many of them),
-//! `transfer` (bytes), `walk` (whole trees), `scan` (files looked through), `locks`, `counts`
-//! (round trips), `unsynced` (what may be lost), `error`.
+//! `transfer` (bytes), `walk` (whole trees), `scan` (files looked through), `locks`, `variant`,
+//! `reader` (one-sided Reads), `rdma` (everything one-sided), `counts` (round trips), `unsynced`
+//! (what may be lost), `error`.
 
 mod batch;
 mod buffers;
@@ -17,9 +18,12 @@ mod counts;
 mod driver;
 mod error;
 mod locks;
+mod rdma;
+mod reader;
 mod scan;
 mod transfer;
 mod unsynced;
+mod variant;
 mod walk;
 
 pub use batch::{ManyChange, ManyResult};
@@ -29,6 +33,7 @@ pub use locks::{FsLock, LockHow, LockState};
 pub use scan::PendingScan;
 pub(crate) use scan::words_of;
 pub use transfer::{ChangeWhat, FileRead, PendingChange, PendingRead, SyncWhen};
+pub use variant::FsVariant;
 pub use walk::{RemovedName, TreeWalk};
 
 use crate::protocol::{
@@ -40,9 +45,11 @@ pub use driver::ServiceRun;
 use driver::{CallDriver, CallEntry, EndedCall};
 use error::result_of;
 use outboard_active::{
-    ActiveCall, ActiveClient, ActiveClientOptions, DialActive, ModuleHash, Outcome,
+    ActiveCall, ActiveClient, ActiveClientOptions, DialActive, ModuleHash, Outcome, RemoteRegion,
 };
 use outboard_verbs::Context;
+use rdma::RdmaVariant;
+use reader::OneSidedReader;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -94,13 +101,16 @@ pub struct FsClientOptions {
     pub tells_opens: bool,
     /// How often the first connection is tried: as often as the dialing function has hosts to try.
     pub attempts: usize,
+    /// How it works on the file system.
+    pub variant: FsVariant,
 }
 
 impl Default for FsClientOptions {
     fn default() -> Self {
         let (connect, buffers) = (Duration::from_secs(10), 32);
         let patience = FsPatience::default();
-        Self { connect, patience, buffers, module: None, tells_opens: true, attempts: 1 }
+        let (module, tells_opens, variant) = (None, true, FsVariant::default());
+        Self { connect, patience, buffers, module, tells_opens, attempts: 1, variant }
     }
 }
 
@@ -124,6 +134,10 @@ pub struct FsClient {
     driver: CallDriver,
     buffers: BufferPool,
     trips: RoundTrips,
+    /// Reads names and attributes, where it is one-sided.
+    reader: Option<OneSidedReader>,
+    /// Does everything one-sided, where the file system is volatile.
+    rdma: Option<RdmaVariant>,
     patience: FsPatience,
     tells_opens: bool,
     unsynced: UnsyncedNames,
@@ -145,7 +159,7 @@ impl FsClient {
     ///
     /// # Errors
     /// [`FsError::Active`]: the service is not reached, or refuses; [`FsError::Answer`]: its region
-    /// has no file system.
+    /// has no file system; [`FsError::NotShown`].
     pub fn connect(
         context: &Context,
         dial: DialActive,
@@ -157,13 +171,22 @@ impl FsClient {
             attempts: options.attempts,
             ..ActiveClientOptions::default()
         };
-        let mut client = ActiveClient::connect(context, dial, limits)?;
+        let dial = Arc::new(Mutex::new(dial));
+        let mut client = ActiveClient::connect(context, shared(&dial), limits)?;
         let region = client.attach(REGION)?;
         let module = options.module.unwrap_or_else(|| ModuleHash::of(MODULE));
-        // A service that has just started makes the file system before it answers.
-        client.execute(&ActiveCall::new(&region, module, "stats", &[]))?;
-        let header = region.read(&mut client, ROOT, 64)?;
-        let root = root_of(&header).ok_or(FsError::Answer { entry: "the region's header" })?;
+        let (rdma, root) = match options.variant {
+            FsVariant::Rdma => {
+                let (rdma, root) = RdmaVariant::connect(context, shared(&dial), options)?;
+                (Some(rdma), root)
+            }
+            FsVariant::Active | FsVariant::OneSided => {
+                (None, find_root(&mut client, &region, module)?)
+            }
+        };
+        let reader = (options.variant != FsVariant::Active)
+            .then(|| OneSidedReader::connect(context, shared(&dial), options))
+            .transpose()?;
         client.options_mut().limit = match options.patience {
             FsPatience::Hard => FOR_EVER,
             FsPatience::Soft(limit) => limit,
@@ -172,8 +195,10 @@ impl FsClient {
             driver: CallDriver::new(client, region, module)?,
             buffers: BufferPool::new(options.buffers),
             trips: RoundTrips::default(),
+            reader,
+            rdma,
             patience: options.patience,
-            tells_opens: options.tells_opens,
+            tells_opens: options.tells_opens && options.variant != FsVariant::Rdma,
             unsynced: UnsyncedNames::default(),
             root,
             session: random_session()?,
@@ -274,6 +299,15 @@ impl FsClient {
         args: &[u8],
     ) -> Result<Vec<u8>, FsError> {
         let (begun, entry) = (Instant::now(), entry.into());
+        if let Some(rdma) = &self.rdma {
+            let own = entry.module.is_none().then_some(entry.entry);
+            let entry = own.ok_or_else(|| FsError::of(libc::EOPNOTSUPP))?;
+            let goes_on = || self.goes_on(caller) && !self.is_late(begun);
+            return match rdma.ask((&self.trips, &goes_on), entry, args) {
+                Err(FsError::Interrupted) if self.is_late(begun) => Err(FsError::TimedOut),
+                done => done,
+            };
+        }
         let mut pause = BUSY_PAUSE;
         loop {
             self.trips.add(entry.entry);
@@ -326,6 +360,27 @@ impl Drop for FsClient {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// A dialer that several connections have.
+fn shared(dial: &Arc<Mutex<DialActive>>) -> DialActive {
+    let dial = Arc::clone(dial);
+    Box::new(move |limit| (dial.lock().unwrap_or_else(PoisonError::into_inner))(limit))
+}
+
+/// The root directory of a service's file system.
+fn find_root(
+    client: &mut ActiveClient,
+    region: &RemoteRegion,
+    module: ModuleHash,
+) -> Result<FsInode, FsError> {
+    // A service that has just started makes the file system before it answers.
+    let outcome = client.execute(&ActiveCall::new(region, module, "stats", &[]))?;
+    if let Outcome::Refused(why) = outcome {
+        return Err(FsError::Refused { why });
+    }
+    let header = region.read(client, ROOT, 64)?;
+    root_of(&header).ok_or(FsError::Answer { entry: "the region's header" })
 }
 
 /// A result of a fixed layout, and nothing else.

@@ -6,6 +6,7 @@ use super::buffers::{BUFFER_LEN, BufferGrant, TransferBuffer};
 use super::calls::NewTimes;
 use super::driver::EndedCall;
 use super::error::{FsError, result_of};
+use super::rdma::RdmaVariant;
 use super::{CHANGE, FsCaller, FsClient, TRANSFER_MAX, whole};
 use crate::protocol::{
     APPEND, FsAnswer, FsAttrArgs, FsChangeArgs, FsInode, FsLayout, FsReadArgs, FsSource, GROW,
@@ -103,17 +104,24 @@ impl Drop for UnderWay {
     }
 }
 
+/// A request that is under way, or was made by one-sided verbs, and is over.
+#[derive(Debug)]
+enum PendingCall<T> {
+    Asked(UnderWay),
+    Over(T),
+}
+
 /// A read that is under way.
 #[derive(Debug)]
 pub struct PendingRead {
-    call: UnderWay,
+    call: PendingCall<FileRead>,
     args: FsReadArgs,
 }
 
 /// A change that is under way.
 #[derive(Debug)]
 pub struct PendingChange {
-    call: UnderWay,
+    call: PendingCall<FsAnswer>,
     args: FsChangeArgs,
     /// The bytes, as long as they may have to be sent again.
     bytes: Vec<u8>,
@@ -133,7 +141,13 @@ impl FsClient {
     ) -> Result<PendingRead, FsError> {
         let len = len.min(TRANSFER_MAX) as u64;
         let args = FsReadArgs { who: caller.who, inode, offset, len };
-        let call = self.begin_read_again(caller, &args)?;
+        let call = match &self.rdma {
+            Some(rdma) => {
+                let asked = (&self.trips, &|| self.goes_on(caller));
+                PendingCall::Over(rdma.read((asked.0, asked.1), &args)?)
+            }
+            None => PendingCall::Asked(self.begin_read_again(caller, &args)?),
+        };
         Ok(PendingRead { call, args })
     }
 
@@ -210,8 +224,31 @@ impl FsClient {
         }
         let (which, set) = (which | flags, new.args(caller, inode));
         let args = FsChangeArgs { who: caller.who, inode, offset, size, which, source: 0, set };
-        let call = self.begin_change_again(caller, &args, bytes)?;
+        let call = match &self.rdma {
+            Some(rdma) => PendingCall::Over(self.change_here(rdma, caller, &args, bytes)?),
+            None => PendingCall::Asked(self.begin_change_again(caller, &args, bytes)?),
+        };
         Ok(PendingChange { call, args, bytes: bytes.to_vec() })
+    }
+
+    /// As a change that is asked for: where attributes are refused that are set with it, the bytes
+    /// are written nevertheless.
+    fn change_here(
+        &self,
+        rdma: &RdmaVariant,
+        caller: &FsCaller,
+        args: &FsChangeArgs,
+        bytes: &[u8],
+    ) -> Result<FsAnswer, FsError> {
+        let goes_on = || self.goes_on(caller);
+        let asked = |args| rdma.change((&self.trips, &goes_on), args, bytes);
+        match asked(args) {
+            Err(FsError::Failed { errno: libc::EPERM, text }) if args.set.which != 0 => {
+                asked(&FsChangeArgs { set: FsAttrArgs::default(), ..*args })?;
+                Err(FsError::Failed { errno: libc::EPERM, text })
+            }
+            changed => changed,
+        }
     }
 
     fn begin_change_again(
@@ -266,6 +303,9 @@ impl FsClient {
         args: &[u8],
         buffer: Option<TransferBuffer>,
     ) -> Result<UnderWay, FsError> {
+        if self.rdma.is_some() {
+            return Err(FsError::of(libc::EOPNOTSUPP));
+        }
         self.trips.add(entry);
         let begun = Instant::now();
         let kept = buffer.clone();
@@ -326,26 +366,30 @@ impl PendingRead {
     ///
     /// # Errors
     /// [`FsError`].
-    pub fn end(mut self, caller: &FsCaller) -> Result<FileRead, FsError> {
+    pub fn end(self, caller: &FsCaller) -> Result<FileRead, FsError> {
+        let mut call = match self.call {
+            PendingCall::Asked(call) => call,
+            PendingCall::Over(read) => return Ok(read),
+        };
         loop {
-            let (outcome, bytes) = self.call.end_with_bytes(caller, NO_READ)?;
-            let client = &self.call.client;
+            let (outcome, bytes) = call.end_with_bytes(caller, NO_READ)?;
+            let client = &call.client;
             match outcome {
                 Outcome::Busy(_) | Outcome::Conflict => {}
                 // Reading once more changes nothing.
-                Outcome::Unknown if !client.is_late(self.call.begun) => {}
+                Outcome::Unknown if !client.is_late(call.begun) => {}
                 Outcome::Unknown => return Err(FsError::TimedOut),
                 outcome => {
                     let inline = result_of(outcome)?;
                     return bytes_of(&bytes.unwrap_or(Ok(inline))?, self.args.len);
                 }
             }
-            if client.is_late(self.call.begun) {
+            if client.is_late(call.begun) {
                 return Err(FsError::TimedOut);
             }
-            let begun = self.call.begun;
-            self.call = client.begin_read_again(caller, &self.args)?;
-            self.call.begun = begun;
+            let begun = call.begun;
+            call = client.begin_read_again(caller, &self.args)?;
+            call.begun = begun;
         }
     }
 }
@@ -370,7 +414,12 @@ impl PendingChange {
     /// Whether its outcome is here; [`end`](Self::end) may have to ask once more nevertheless.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.call.ticket.is_none_or(|ticket| self.call.client.driver.is_over(ticket))
+        match &self.call {
+            PendingCall::Asked(call) => {
+                call.ticket.is_none_or(|ticket| call.client.driver.is_over(ticket))
+            }
+            PendingCall::Over(_) => true,
+        }
     }
 
     /// Waits until it is made. Where the attributes are refused that are set with it, the bytes are
@@ -379,12 +428,16 @@ impl PendingChange {
     /// # Errors
     /// [`FsError`].
     pub fn end(mut self, caller: &FsCaller) -> Result<FsAnswer, FsError> {
+        let mut call = match self.call {
+            PendingCall::Asked(call) => call,
+            PendingCall::Over(answer) => return Ok(answer),
+        };
         let mut refused = false;
         for _ in 0..MEMORY_TRIES {
-            let EndedCall { outcome, buffer, .. } = self.call.end(caller)?;
-            let client = &self.call.client;
+            let EndedCall { outcome, buffer, .. } = call.end(caller)?;
+            let client = &call.client;
             buffer.into_iter().for_each(|buffer| client.give_back(buffer));
-            let is_late = client.is_late(self.call.begun);
+            let is_late = client.is_late(call.begun);
             match outcome {
                 // Nothing was changed.
                 Outcome::Busy(_) | Outcome::Conflict if !is_late => {}
@@ -400,9 +453,9 @@ impl PendingChange {
                     return if refused { Err(FsError::of(libc::EPERM)) } else { answer };
                 }
             }
-            let begun = self.call.begun;
-            self.call = client.begin_change_again(caller, &self.args, &self.bytes)?;
-            self.call.begun = begun;
+            let begun = call.begun;
+            call = client.begin_change_again(caller, &self.args, &self.bytes)?;
+            call.begun = begun;
         }
         Err(FsError::of(libc::EIO))
     }

@@ -93,6 +93,9 @@ impl MountedTree {
             answer.iter().for_each(|answer| known.learn(asked, answer));
         }
         let answer = self.up_to_date(caller, answer.ok_or_else(|| FsError::of(error))?)?;
+        if !self.keeps_names {
+            self.recent().found(&answer, Instant::now());
+        }
         self.found((parent, name), &answer)
     }
 
@@ -149,7 +152,13 @@ impl MountedTree {
         let known = self.known().record(inode, Instant::now());
         let answer = match known {
             Some((answer, _)) => answer,
-            None => self.get(caller, inode)?,
+            None => match self.get(caller, inode) {
+                Err(FsError::Failed { errno: libc::ESTALE, text }) => {
+                    let gone = self.recent().of_gone(inode, Instant::now());
+                    gone.ok_or(FsError::Failed { errno: libc::ESTALE, text })?
+                }
+                got => got?,
+            },
         };
         self.shown(node, &answer)
     }

@@ -11,11 +11,11 @@
 //! are given up within a second.
 //!
 //! Modules in reading order: `options`, `inodes` (the kernel's numbers), `known` (names and
-//! attributes), `attributes`, `gather` and `ahead` (small writes and sequential reads), `later`
-//! (attributes that go with them), `files` (open files), `tree` (what requests do), `looking` (what
-//! they look up), `xattrs`, `lists` and `shown` (directories), `locks` and `locking` (locks of
-//! files), `replies` and `serve` (the kernel's requests), `notices`, `lent` (names that the kernel
-//! has), `attach` (mounting).
+//! attributes), `recent` (in mounts that keep neither), `attributes`, `gather` and `ahead` (small
+//! writes and sequential reads), `later` (attributes that go with them), `files` (open files),
+//! `tree` (what requests do), `looking` (what they look up), `xattrs`, `lists` and `shown`
+//! (directories), `locks` and `locking` (locks of files), `replies` and `serve` (the kernel's
+//! requests), `notices`, `lent` (names that the kernel has), `attach` (mounting).
 
 mod ahead;
 mod attach;
@@ -32,6 +32,7 @@ mod locks;
 mod looking;
 mod notices;
 mod options;
+mod recent;
 mod replies;
 mod serve;
 mod shown;

@@ -4,7 +4,7 @@ use super::lists::{ListOf, ListTaken, ListedAt};
 use super::tree::MountedTree;
 use crate::client::{FsCaller, FsError};
 use fuser::{FileAttr, FileType, INodeNo};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 impl MountedTree {
     /// The number that listings show of the directory above one.
@@ -50,7 +50,11 @@ impl MountedTree {
         let of = ListOf {
             client: &self.client,
             caller: *caller,
-            keep: self.options.keep_time(),
+            keep: if self.client.is_one_sided() {
+                Duration::ZERO
+            } else {
+                self.options.keep_time()
+            },
             clock: &clock,
             ask: &ask,
         };

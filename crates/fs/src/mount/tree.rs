@@ -9,6 +9,7 @@ use super::lists::OpenDirectory;
 use super::locking::MountLocks;
 use super::notices::{TellGranted, TellOpen, handle_notices};
 use super::options::FsMountOptions;
+use super::recent::RecentLooks;
 use crate::client::{ChangeWhat, FsCaller, FsClient, FsError, NewInode, NewTimes, SyncWhen};
 use crate::protocol::{
     BLOCK_LEN, EXCHANGE, FsAnswer, FsInode, FsNote, FsRecord, FsShareArgs, FsWho,
@@ -62,6 +63,7 @@ pub(super) struct MountedTree {
     pub(super) keeps_names: bool,
     inodes: Arc<Mutex<InodeMap>>,
     known: Arc<Mutex<KnownTree>>,
+    recent: Mutex<RecentLooks>,
     table: Mutex<OpenTable>,
     pub(super) locks: MountLocks,
     /// What is sent later.
@@ -78,12 +80,12 @@ impl MountedTree {
     pub(super) fn new(client: Arc<FsClient>, options: FsMountOptions) -> Self {
         let inodes = Arc::new(Mutex::new(InodeMap::new(client.root())));
         let (known, table, locks) = (Arc::default(), Mutex::default(), MountLocks::new());
-        let keeps_names = options.keeps_names() && client.tells_opens();
+        let keeps_names = options.keeps_names() && client.tells_opens() && !client.is_one_sided();
         if keeps_names {
             client.note(&FsNote::Keeps);
         }
-        let held = Arc::default();
-        Self { client, options, keeps_names, inodes, known, table, locks, held }
+        let (held, recent) = (Arc::default(), Mutex::default());
+        Self { client, options, keeps_names, inodes, known, recent, table, locks, held }
     }
 
     /// Has notices of the service invalidate what the kernel keeps.
@@ -120,6 +122,10 @@ impl MountedTree {
 
     pub(super) fn known(&self) -> MutexGuard<'_, KnownTree> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn recent(&self) -> MutexGuard<'_, RecentLooks> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn table(&self) -> MutexGuard<'_, OpenTable> {

@@ -5,10 +5,11 @@
 //! taken apart without trust: what is too short, too long or unknown is not there.
 //!
 //! Modules in reading order: `layout` (structures as C has them), `structures` (those of the
-//! module's headers), `bytes` (reads and changes as clients ask for them), `batch` (many changes
-//! by one request), `lists` (answers with names), `walks` (answers of the module `find`), `scans`
-//! (files looked through line by line), `errno` (failures), `locks` and `ranges` (locks of files),
-//! `notes` (messages beside executions).
+//! module's headers), `places` (where these are in a region), `bytes` (reads and changes as clients
+//! ask for them), `batch` (many changes by one request), `lists` (answers with names), `walks`
+//! (answers of the module `find`), `scans` (files looked through line by line), `errno` (failures),
+//! `locks` and `ranges` (locks of files), `notes` (messages beside executions), `volatile` (where
+//! there are none).
 
 mod batch;
 mod bytes;
@@ -17,10 +18,12 @@ mod layout;
 mod lists;
 mod locks;
 mod notes;
+pub mod places;
 mod ranges;
 mod scans;
 mod serving;
 mod structures;
+pub mod volatile;
 mod walks;
 
 pub use batch::{
@@ -62,6 +65,8 @@ pub const REGION: &str = "fs";
 pub const MAGIC: u64 = 0x0031_7366_626f_626f;
 /// Where a file system begins in its region.
 pub const ROOT: u64 = 64;
+/// Bytes of a region that every client may read one-sided: all in front of the tree's structures.
+pub const HEADER_SHOWN: usize = 128;
 /// Where its root directory's number is, from there.
 pub const ROOT_NUMBER: u64 = 40;
 /// Who user 0 is where the file system squashes it.

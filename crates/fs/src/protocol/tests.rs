@@ -289,3 +289,26 @@ fn notes_are_what_they_were() {
     assert_eq!(FsNotice::decode(&notice.encode()), Ok(notice.clone()));
     assert!(FsNotice::decode(&notice.encode()[..5]).is_err());
 }
+
+#[test]
+fn places_are_those_of_the_headers() {
+    use places::*;
+    for (module, name, ours) in [
+        ("table", "TABLE_MAGIC", TABLE_MAGIC),
+        ("table", "TABLE_SEED", TABLE_SEED),
+        ("table", "TABLE_HEADER_LEN", TABLE_HEADER_LEN),
+        ("table", "TABLE_BUCKET_LEN", TABLE_BUCKET_LEN),
+        ("table", "TABLE_SLOTS", TABLE_SLOTS as u64),
+        ("table", "TABLE_CELL_LEN", TABLE_CELL_LEN as u64),
+        ("table", "TABLE_SEGMENTS", TABLE_SEGMENTS),
+        ("inode", "INODE_MAGIC", INODE_MAGIC),
+        ("inode", "INODE_HEADER_LEN", INODE_HEADER_LEN),
+        ("inode", "INODE_SEGMENTS", INODE_SEGMENTS as u64),
+        ("names", "NAMES_DIR_LEN", NAMES_DIR_LEN),
+        ("names", "NAMES_SEGMENTS", NAMES_SEGMENTS as u64),
+        ("names", "NAMES_FIRST_LEN", NAMES_FIRST_LEN),
+        ("names", "NAMES_VALUE_LEN", NAMES_VALUE_LEN as u64),
+    ] {
+        assert_eq!(ours, defined(module, name), "{name}");
+    }
+}

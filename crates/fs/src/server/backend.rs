@@ -401,7 +401,7 @@ impl FsBackend {
         let call =
             FsCall { peer, kind: EntryKind::Read, request: Some(kept), work: FsWork::Read(work) };
         self.calls.insert(token, call);
-        request.out_cap = super::reads::room_for(len);
+        request.out_cap = crate::plan::room_for(len);
         Some(request)
     }
 

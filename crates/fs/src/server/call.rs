@@ -3,7 +3,7 @@
 use super::entries::EntryKind;
 use super::group::RemovedGroup;
 use super::leasing::{LookWork, TouchedInodes};
-use super::plan::ChangePlan;
+use crate::plan::ChangePlan;
 use crate::protocol::{FsBlocksRun, FsChangeArgs, FsExtent, FsInode};
 use outboard_cluster::hub::PeerId;
 use outboard_offcode::Outcome;

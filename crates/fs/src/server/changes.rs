@@ -5,13 +5,11 @@
 use super::backend::{FsBackend, PIECE_MAX};
 use super::call::{FsCall, FsWork, OwnWork, WriteStage, WriteWork};
 use super::entries::EntryKind;
-use super::io::{IoDone, lay_out};
-use super::plan::{ChangeNeeds, ChangePlan, Known, needs, plan};
-use super::reads::Found;
+use super::io::IoDone;
+use crate::plan::{ChangeNeeds, ChangePlan, Found, Known, lay_out, module_args, needs, plan};
 use crate::protocol::{
-    APPEND, BLOCK_LEN, FsChangeArgs, FsExtent, FsInodeArgs, FsLayout, FsMapArgs, FsReadArgs,
-    FsSource, FsWho, GROW, KEEP_TIMES, MEMORY_GONE, PUNCH, RESIZE, SET, SIZE_MAX, SYNC,
-    failure_of_errno,
+    APPEND, BLOCK_LEN, FsChangeArgs, FsExtent, FsInodeArgs, FsLayout, FsReadArgs, FsSource, FsWho,
+    GROW, KEEP_TIMES, MEMORY_GONE, PUNCH, RESIZE, SIZE_MAX, SYNC, failure_of_errno,
 };
 use outboard_active::Outcome;
 use outboard_active::service::BackendCaller;
@@ -280,27 +278,4 @@ fn is_sound(change: &FsChangeArgs) -> bool {
 
 fn len_of(change: &FsChangeArgs) -> usize {
     usize::try_from(change.size).unwrap_or(usize::MAX)
-}
-
-/// What the module is told.
-fn module_args(change: &FsChangeArgs, plan: &ChangePlan, extents: &[FsExtent]) -> Vec<u8> {
-    let size_is_set = if change.which & RESIZE != 0 { RESIZE } else { 0 };
-    let grows = if change.which & (GROW | APPEND) != 0 { GROW } else { 0 };
-    let sets = if change.set.which != 0 { SET } else { 0 };
-    let args = FsMapArgs {
-        who: change.who,
-        inode: change.inode,
-        version: plan.version,
-        cut: plan.cut.start,
-        cut_len: plan.cut.end - plan.cut.start,
-        size: plan.size,
-        which: size_is_set | grows | (change.which & KEEP_TIMES) | sets,
-        count: u32::try_from(extents.len()).unwrap_or(u32::MAX),
-    };
-    let mut bytes = args.bytes();
-    extents.iter().for_each(|extent| extent.put(&mut bytes));
-    if sets != 0 {
-        change.set.put(&mut bytes);
-    }
-    bytes
 }

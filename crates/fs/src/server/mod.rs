@@ -6,13 +6,13 @@
 //! service's loop waits for no disk: threads do.
 //!
 //! Modules in reading order: `durable` (the store, by the region's commits), `pool` (reserved
-//! blocks), `plan` (what a change comes to), `io` (what threads do), `opens` (who has what open),
-//! `locks` (who has locked what), `leases` (who keeps what), `entries` (what may be executed),
-//! `accounts` (for whom), `call` (a request that is kept), `report`, `backend` (all of it),
-//! `admission`, `reads`, `scan` and `scans` (files that are looked through), `hashes` (of files),
-//! `changes`, `batch` (many of them by one request), `locking`, `leasing`, `housekeeping` (blocks,
-//! inodes that are gone), `quotas` (who pays), `modules` (those that it is made of), `snapshots`
-//! (what the operator asks), `table` and `process` (the service's process).
+//! blocks), `io` (what threads do), `opens` (who has what open), `locks` (who has locked what),
+//! `leases` (who keeps what), `entries` (what may be executed), `accounts` (for whom), `call` (a
+//! request that is kept), `report`, `backend` (all of it), `admission`, `reads`, `scan` and `scans`
+//! (files that are looked through), `hashes` (of files), `changes`, `batch` (many of them by one
+//! request), `locking`, `leasing`, `housekeeping` (blocks, inodes that are gone), `quotas` (who
+//! pays), `modules` (those that it is made of), `snapshots` (what the operator asks), `volatile`
+//! (without a store), `table` and `process` (the service's process).
 
 mod accounts;
 mod admission;
@@ -32,7 +32,6 @@ mod locking;
 mod locks;
 mod modules;
 mod opens;
-mod plan;
 mod pool;
 mod process;
 mod quotas;
@@ -42,6 +41,7 @@ mod scan;
 mod scans;
 pub(crate) mod snapshots;
 mod table;
+mod volatile;
 
 pub use accounts::{BoundUser, GroupSource, IdentityQuota, UserRules};
 pub use backend::{FsBackend, FsBackendOptions};

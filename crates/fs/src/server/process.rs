@@ -8,7 +8,7 @@ use super::accounts::UserRules;
 use super::backend::{FsBackend, FsBackendOptions};
 use super::modules;
 use super::table::{FsTable, RoleWord};
-use crate::protocol::{REGION, SQUASH_ROOT};
+use crate::protocol::{HEADER_SHOWN, REGION, SQUASH_ROOT};
 use crate::replica::ship::{ShipperOptions, ship};
 use crate::replica::shipping::ShippingState;
 use crate::replica::{fence, node};
@@ -38,8 +38,6 @@ const WRITES_MAX: usize = 8 << 20;
 /// How long a store may stay locked, and how often that is looked at.
 const LOCKED_MAX: Duration = Duration::from_secs(10);
 const LOCKED_PAUSE: Duration = Duration::from_millis(50);
-/// Where the tree's header ends, which clients read.
-const HEADER_END: usize = 128;
 /// The file in a store's directory that is there while somebody has a lock.
 pub(crate) const LOCK_MARKER: &str = "locked";
 /// Bytes of answers that wait for a client: as many as it may have asked for.
@@ -57,7 +55,8 @@ pub fn check_table(table: ServiceTable<'_>) -> Result<Needs, TableError> {
 pub fn serve(link: ServiceLink) -> ExitCode {
     let table = read_table(&link);
     match table.and_then(|table| Ok((task(&table)?, table))) {
-        Ok((StoreTask::Serve, table)) => serve_store(link, &table),
+        Ok((StoreTask::Serve, table)) => serve_by(link, &table, service),
+        Ok((StoreTask::Remember, table)) => serve_by(link, &table, super::volatile::service),
         Ok((StoreTask::Follow(dir, allow), _)) => node::run(link, &dir, allow),
         Err(error) => link.not_started(&*error),
     }
@@ -71,11 +70,16 @@ fn read_table(link: &ServiceLink) -> Result<FsTable, Box<dyn Error>> {
 /// What is done with a store.
 enum StoreTask {
     Serve,
+    /// There is none.
+    Remember,
     Follow(PathBuf, Option<HashSet<NodeId>>),
 }
 
 /// What the operator wants, and what has become of the store since.
 fn task(table: &FsTable) -> Result<StoreTask, Box<dyn Error>> {
+    if table.volatile {
+        return Ok(StoreTask::Remember);
+    }
     let dir = table.store()?;
     let is_replica = table.role == RoleWord::Replica;
     match StoreRole::of(dir)? {
@@ -97,8 +101,10 @@ fn task(table: &FsTable) -> Result<StoreTask, Box<dyn Error>> {
     }
 }
 
-fn serve_store(mut link: ServiceLink, table: &FsTable) -> ExitCode {
-    match service(&mut link, table) {
+type MakeService = fn(&mut ServiceLink, &FsTable) -> Result<ActiveService, Box<dyn Error>>;
+
+fn serve_by(mut link: ServiceLink, table: &FsTable, make: MakeService) -> ExitCode {
+    match make(&mut link, table) {
         Ok(service) => run(link, HubOptions { waiting_max: ANSWERS_MAX, ..hub_options() }, service),
         Err(error) => link.not_started(&*error),
     }
@@ -110,7 +116,7 @@ fn service(link: &mut ServiceLink, table: &FsTable) -> Result<ActiveService, Box
         write_max: WRITES_MAX,
         allow: table.allow()?,
         read: table.read()?,
-        shown: Some(HEADER_END),
+        shown: Some(if table.one_sided { usize::MAX } else { HEADER_SHOWN }),
         epoch: opened.superblock().epoch,
         ..RegionSetup::new(REGION, usize::try_from(opened.superblock().region_len)?)
     };

@@ -6,7 +6,8 @@
 
 use super::backend::FsBackend;
 use super::call::{FsWork, OwnWork};
-use crate::protocol::{BLOCK_LEN, FsAnswer, FsExtent, FsInodeArgs, FsLayout, FsReadArgs};
+use crate::plan::{Found, room_for};
+use crate::protocol::{FsAnswer, FsInodeArgs, FsLayout, FsReadArgs};
 use outboard_active::Outcome;
 
 /// How often a read is begun, while others change the file.
@@ -14,42 +15,10 @@ const TRIES_MAX: u32 = 64;
 /// Bytes that the loop reads itself, if they are in memory.
 const NOW_MAX: usize = 128 << 10;
 
-/// What the module answers.
-pub(super) struct Found {
-    pub(super) answer: FsAnswer,
-    pub(super) extents: Vec<FsExtent>,
-}
-
-impl Found {
-    /// `None` if these bytes are no such answer.
-    pub(super) fn parse(result: &[u8]) -> Option<Self> {
-        let (answer, mut rest) = FsAnswer::split(result)?;
-        let mut extents = Vec::with_capacity(rest.len() / FsExtent::LEN);
-        while !rest.is_empty() {
-            extents.push(FsExtent::take(&mut rest)?);
-        }
-        Some(Self { answer, extents })
-    }
-}
-
-impl Found {
-    /// How many of the bytes asked for the file has.
-    pub(super) fn len_of(&self, offset: u64, asked: usize) -> usize {
-        let left = self.answer.record.size.saturating_sub(offset);
-        usize::try_from(left).unwrap_or(usize::MAX).min(asked)
-    }
-}
-
 /// Bytes that a read asks for.
 fn asked_len(args: &[u8]) -> usize {
     let asked = FsReadArgs::split(args).map_or(0, |(args, _)| args.len);
     usize::try_from(asked).unwrap_or(usize::MAX)
-}
-
-/// Bytes of the module's answer for a read of so many bytes, at most.
-pub(super) fn room_for(len: usize) -> u32 {
-    let blocks = len / usize::try_from(BLOCK_LEN).unwrap_or(1) + 2;
-    u32::try_from(FsAnswer::LEN + blocks * FsExtent::LEN).unwrap_or(u32::MAX)
 }
 
 impl FsBackend {

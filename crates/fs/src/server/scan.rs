@@ -7,7 +7,7 @@
 
 use super::hashes::HashedPiece;
 use super::modules::fs_module;
-use super::reads::{Found, room_for};
+use crate::plan::{Found, room_for};
 use crate::protocol::{
     BLOCK_LEN, FsInode, FsInodeArgs, FsLayout, FsReadArgs, FsSeekArgs, FsWho, SCAN_CLIENT,
     SCAN_CONTEXT, SCAN_DONE, SCAN_ENTRY, SCAN_FAILED, SCAN_HASH, SCAN_HASH_LEN, SCAN_HASHED,

@@ -4,6 +4,7 @@
 
 use super::accounts::{BoundUser, GroupSource, IdentityQuota, UserRules};
 use crate::protocol::NO_LIMIT;
+use crate::protocol::volatile::VOLATILE_MAX;
 use crate::store::{FsStoreOptions, StoreShape, SyncMode};
 use outboard_cluster::hosts::{Host, HostList};
 use outboard_cluster::node::{Needs, TableError};
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 /// Bytes of a store's data where nothing is said.
 const SIZE: u64 = 8 << 30;
+const SIZE_VOLATILE: u64 = 1 << 30;
 const SIZE_MIN: u64 = 1 << 20;
 /// Bytes of metadata, at least and at most.
 const METADATA_MIN: u64 = 4 << 20;
@@ -32,12 +34,18 @@ const DISK_A_SECOND: u64 = 32 << 20;
 #[serde(deny_unknown_fields)]
 pub(super) struct FsTable {
     store: Option<PathBuf>,
+    /// There is no store: everything is in memory, and clients change it by one-sided verbs.
+    #[serde(default)]
+    pub(super) volatile: bool,
     size: Option<SizeWord>,
     metadata: Option<SizeWord>,
     #[serde(default)]
     sync: SyncWord,
     #[serde(default = "yes")]
     pub(super) root_squash: bool,
+    /// Clients may read all metadata one-sided.
+    #[serde(default)]
+    pub(super) one_sided: bool,
     allow: Option<Vec<String>>,
     #[serde(default)]
     read: Vec<String>,
@@ -179,7 +187,11 @@ impl FsTable {
 
     /// How large a store is made; `None`: as large as it is, or the usual size.
     pub(super) fn shape(&self) -> Result<StoreShape, String> {
-        let size = self.size.as_ref().map(SizeWord::bytes).transpose()?.unwrap_or(SIZE);
+        let usual = if self.volatile { SIZE_VOLATILE } else { SIZE };
+        let size = self.size.as_ref().map(SizeWord::bytes).transpose()?.unwrap_or(usual);
+        if self.volatile && size > VOLATILE_MAX {
+            return Err(format!("size = {size}: a volatile file system has 3 GiB at most"));
+        }
         if size < SIZE_MIN {
             return Err(format!("size = {size}: a store has 1 MiB at least"));
         }
@@ -244,12 +256,30 @@ impl FsTable {
 
     /// Checks everything; what the service needs.
     pub(super) fn check(&self) -> Result<Needs, TableError> {
-        let store = self.store()?;
         let shape = self.shape().map_err(TableError::new)?;
+        if self.volatile {
+            return self.check_volatile();
+        }
+        let store = self.store()?;
         self.allow().and_then(|_| self.read()).map_err(TableError::new)?;
         self.users().and_then(|_| self.replica()).map_err(TableError::new)?;
         let ending = Needs::ENDING + Duration::from_secs(shape.region_len / DISK_A_SECOND);
         Ok(Needs { directories: vec![store.clone()], ending, ..Needs::default() })
+    }
+}
+
+impl FsTable {
+    /// What nobody would see to is a mistake.
+    fn check_volatile(&self) -> Result<Needs, TableError> {
+        self.allow().and_then(|_| self.read()).map_err(TableError::new)?;
+        let is_protected = !self.uid.is_empty() || !self.quota.is_empty();
+        let why = match (self.store.is_some(), is_protected, self.one_sided) {
+            (true, ..) => "it has no store: leave it out, or volatile",
+            (_, true, _) => "nobody sees to [fs.uid] and [fs.quota]: leave them out",
+            (.., true) => "all of it is shown: leave one_sided out",
+            (false, false, false) => return Ok(Needs::default()),
+        };
+        Err(TableError::new(format!("a file system is volatile, and {why}")))
     }
 }
 
@@ -313,6 +343,10 @@ mod tests {
             (json!({ "store": "/x", "quota": { (ID): { "bytes": "x" } } }), "\"x\" is no size"),
             (json!({ "store": "/x", "quota": { (ID): { "files": 7 } } }), "unknown field"),
             (json!({ "stoer": "/x" }), "unknown field"),
+            (json!({ "volatile": true, "store": "/x" }), "it has no store"),
+            (json!({ "volatile": true, "one_sided": true }), "leave one_sided out"),
+            (json!({ "volatile": true, "size": "4GiB" }), "3 GiB at most"),
+            (json!({ "volatile": true, "quota": { (ID): { "inodes": 1 } } }), "nobody sees to"),
         ];
         for (value, why) in mistakes {
             let found = checked(value).expect_err("a mistake");

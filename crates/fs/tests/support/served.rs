@@ -1,12 +1,12 @@
 //! A node that serves a file system, and mounts of it in processes of their own, which a test may
 //! stop and kill. The test's program is all of them: it starts itself.
 
-use outboard_active::DialActive;
+use outboard_active::{ActiveClient, ActiveClientOptions, DialActive};
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::{Host, HostList};
 use outboard_cluster::keys::KeyPaths;
 use outboard_cluster::node::{NodeConfig, ServiceSpec, Supervisor};
-use outboard_fs::client::{FsClient, FsClientOptions};
+use outboard_fs::client::{FsClient, FsClientOptions, FsError, FsVariant};
 use outboard_fs::mount::{FsMount, FsMountOptions, unmount_at};
 use outboard_fs::server::{check_table, serve};
 use outboard_secure::{ClusterKey, Credentials, Fabric, Identity, Revoked, ServiceName};
@@ -23,6 +23,10 @@ use std::time::{Duration, Instant};
 const SERVICE: &str = "be-a-service";
 const NODE: &str = "be-a-node";
 const MOUNT: &str = "be-a-mount";
+/// What options of a mount begin with that reads one-sided.
+pub(crate) const ONE_SIDED: &str = "one-sided,";
+/// Or that does everything one-sided.
+pub(crate) const RDMA: &str = "rdma,";
 
 const SERVICES: &[ServiceSpec] =
     &[ServiceSpec { name: "fs", by_default: true, check: check_table, run: serve }];
@@ -60,15 +64,21 @@ fn supervise(directory: &Path) -> Done {
 }
 
 fn mount(directory: &Path, host: &str, at: &Path, options: &str) -> Done {
+    let variants = [(ONE_SIDED, FsVariant::OneSided), (RDMA, FsVariant::Rdma)];
+    let said = variants
+        .into_iter()
+        .find_map(|(word, variant)| Some((variant, options.strip_prefix(word)?)));
+    let (variant, options) = said.unwrap_or((FsVariant::Active, options));
     let options = FsMountOptions::parse(options)?;
     let hosts: HostList = host.parse()?;
-    let client = client_of(directory, hosts.hosts()[0].clone());
+    let how = FsClientOptions { variant, ..FsClientOptions::default() };
+    let client = client_of(directory, hosts.hosts()[0].clone(), how)?;
     let mount = FsMount::mount(client, at, "node:/", &options)?;
     println!("mounted");
     Ok(mount.serve()?)
 }
 
-fn client_of(directory: &Path, host: Host) -> Arc<FsClient> {
+fn dial_of(directory: &Path, host: Host) -> DialActive {
     let key = ClusterKey::load_or_create(&directory.join("key")).expect("a key");
     let name: ServiceName = "fs".parse().expect("a name");
     let own = Arc::new(Credentials {
@@ -78,12 +88,20 @@ fn client_of(directory: &Path, host: Host) -> Arc<FsClient> {
         revoked: Revoked::default(),
     });
     let dialer = Dialer::new(own);
-    let dial: DialActive = Box::new(move |limit| {
+    Box::new(move |limit| {
         let dialled = dialer.dial(&host, &name, Instant::now() + limit);
         dialled.map_err(|error| error.to_string())
-    });
-    let options = FsClientOptions { connect: SOON, ..FsClientOptions::default() };
-    FsClient::connect(&Context::open().expect("a context"), dial, &options).expect("connected")
+    })
+}
+
+fn client_of(
+    directory: &Path,
+    host: Host,
+    options: FsClientOptions,
+) -> Result<Arc<FsClient>, FsError> {
+    let dial = dial_of(directory, host);
+    let options = FsClientOptions { connect: SOON, ..options };
+    FsClient::connect(&Context::open().expect("a context"), dial, &options)
 }
 
 /// Starts this program with words, and its first line.
@@ -114,12 +132,20 @@ impl ServedNode {
         Self::start_with("root_squash = false\n")
     }
 
-    fn start_with(more: &str) -> Self {
+    pub(crate) fn start_with(more: &str) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let store = directory.path().join("store");
-        let settings = format!(
-            "listen = [\"127.0.0.1:0\"]\n[fs]\nstore = {store:?}\nsize = \"64MiB\"\n{more}"
-        );
+        Self::start_in(directory, &format!("store = {store:?}\nsize = \"64MiB\"\n{more}"))
+    }
+
+    /// One without a store.
+    pub(crate) fn volatile() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        Self::start_in(directory, "volatile = true\nsize = \"64MiB\"\n")
+    }
+
+    fn start_in(directory: tempfile::TempDir, table: &str) -> Self {
+        let settings = format!("listen = [\"127.0.0.1:0\"]\n[fs]\n{table}");
         fs::write(directory.path().join("node.toml"), settings).expect("written");
         // What is compiled once is there for all nodes.
         let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
@@ -128,8 +154,20 @@ impl ServedNode {
     }
 
     pub(crate) fn client(&self) -> Arc<FsClient> {
+        self.client_with(FsClientOptions::default()).expect("connected")
+    }
+
+    /// A client that knows no file system.
+    pub(crate) fn plain_client(&self) -> ActiveClient {
         let hosts: HostList = self.host.parse().expect("a host");
-        client_of(self.directory.path(), hosts.hosts()[0].clone())
+        let dial = dial_of(self.directory.path(), hosts.hosts()[0].clone());
+        let context = Context::open().expect("a context");
+        ActiveClient::connect(&context, dial, ActiveClientOptions::default()).expect("connected")
+    }
+
+    pub(crate) fn client_with(&self, options: FsClientOptions) -> Result<Arc<FsClient>, FsError> {
+        let hosts: HostList = self.host.parse().expect("a host");
+        client_of(self.directory.path(), hosts.hosts()[0].clone(), options)
     }
 
     pub(crate) fn directory(&self) -> &Path {

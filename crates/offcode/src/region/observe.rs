@@ -64,6 +64,28 @@ pub fn replay(memory: &SharedRegion, lines: &[u8]) -> Result<(), ReplayError> {
     Ok(())
 }
 
+/// What the lines of a commit have written: where each run of bytes is, in order, and the bytes.
+///
+/// # Errors
+/// [`ReplayError::Cut`].
+pub fn written_runs(lines: &[u8]) -> Result<Vec<(u64, Vec<u8>)>, ReplayError> {
+    if !lines.len().is_multiple_of(ENCODED) {
+        return Err(ReplayError::Cut { found: lines.len() });
+    }
+    let mut lines: Vec<WrittenLine> = WrittenLine::decode(lines).collect();
+    lines.sort_by_key(|line| line.number);
+    let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
+    for line in &lines {
+        for (at, bytes) in line.runs() {
+            match runs.last_mut() {
+                Some((start, run)) if *start + run.len() as u64 == at => run.extend(bytes),
+                _ => runs.push((at, bytes.to_vec())),
+            }
+        }
+    }
+    Ok(runs)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +128,9 @@ mod tests {
         assert_eq!(told.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [2, 3]);
         told.iter().for_each(|(_, lines)| replay(&memory, lines).expect("inside"));
         assert_eq!(memory.snapshot(0..1 << 16), region.snapshot());
+        let runs = written_runs(&told[0].1).expect("whole lines");
+        let words = [1_u64.to_le_bytes(), 2_u64.to_le_bytes()].concat();
+        assert_eq!(runs, [(8, words), (4096, 3_u64.to_le_bytes().to_vec())]);
     }
 
     #[test]

@@ -5,8 +5,8 @@
 
 use super::at::{FsHosts, connect};
 use crate::{Outcome, log};
-use clap::Args;
-use outboard_fs::client::FsClientOptions;
+use clap::{Args, ValueEnum};
+use outboard_fs::client::{FsClientOptions, FsVariant};
 use outboard_fs::mount::{FsMount, FsMountOptions, unmount_at};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
@@ -37,12 +37,39 @@ pub(crate) struct MountArgs {
     /// Options, with commas between them.
     #[arg(short, long = "options", value_name = "OPTIONS")]
     options: Vec<String>,
+    /// Read names and attributes by one-sided Reads, from a server that was started with
+    /// --one-sided. Nothing of them is kept.
+    #[arg(long)]
+    one_sided: bool,
+    /// active: what is changed is executed at the server. rdma: everything is done by one-sided
+    /// verbs, on a file system that was started with --volatile.
+    #[arg(long, value_enum, default_value_t = VariantChoice::Active, conflicts_with = "one_sided")]
+    variant: VariantChoice,
     /// Serve in this process, until the file system is unmounted.
     #[arg(short, long)]
     foreground: bool,
     /// Serve in this process, and say on standard output when it is mounted.
     #[arg(long, hide = true)]
     daemon: bool,
+}
+
+/// How the file system is worked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum VariantChoice {
+    /// By executions at the server.
+    Active,
+    /// By one-sided verbs.
+    Rdma,
+}
+
+impl MountArgs {
+    fn variant(&self) -> FsVariant {
+        match (self.variant, self.one_sided) {
+            (VariantChoice::Rdma, _) => FsVariant::Rdma,
+            (VariantChoice::Active, true) => FsVariant::OneSided,
+            (VariantChoice::Active, false) => FsVariant::Active,
+        }
+    }
 }
 
 /// Unmount a file system. Processes that have its files open keep them until they close them.
@@ -75,6 +102,12 @@ impl std::str::FromStr for MountSource {
 pub(crate) fn mount(args: MountArgs) -> Outcome {
     // A mistake is said here, and not by another process.
     let options = FsMountOptions::parse(&args.options.join(","))?;
+    if args.variant == VariantChoice::Rdma && !args.daemon {
+        eprintln!(
+            "outboard: this file system is volatile and unprotected: it is gone when its node \
+             ends, and whoever has the key may read and write all of it"
+        );
+    }
     match args.foreground || args.daemon {
         true => serve(&args, &options),
         false => start_daemon(),
@@ -91,8 +124,8 @@ fn serve(args: &MountArgs, options: &FsMountOptions) -> Outcome {
         // It leads a session already where it was started by hand.
         let _session = rustix::process::setsid();
     }
-    let patience = options.patience;
-    let of_client = FsClientOptions { patience, ..FsClientOptions::default() };
+    let (patience, variant) = (options.patience, args.variant());
+    let of_client = FsClientOptions { patience, variant, ..FsClientOptions::default() };
     let client = connect(&args.source.hosts, of_client)?;
     let directory = std::fs::canonicalize(&args.directory)
         .map_err(|error| format!("{}: {error}", args.directory.display()))?;

@@ -8,7 +8,7 @@ use outboard_cluster::hosts::Host;
 use outboard_cluster::node::NodeConfig;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Serve a file system out of a directory, which is made if it is not there.
 ///
@@ -18,14 +18,21 @@ use std::path::PathBuf;
 #[command(after_help = "Example:
   outboard fs serve --store /var/lib/outboard/fs --size 8GiB --listen 0.0.0.0:7410")]
 pub(crate) struct FsServeArgs {
-    #[command(flatten)]
-    store: StoreArgs,
+    /// The store's directory.
+    #[arg(long, value_name = "DIR", required_unless_present = "volatile")]
+    store: Option<PathBuf>,
+    /// No store: everything is in memory, and clients with the key read and write all of it by
+    /// one-sided verbs (outboard fs mount --variant rdma). Nothing is checked, logged or kept.
+    #[arg(long, conflicts_with_all = ["store", "one_sided", "sync", "no_root_squash", "replica"])]
+    volatile: bool,
     /// Bytes of files that a new store has room for [default: 8GiB].
     #[arg(long, value_name = "SIZE")]
     size: Option<String>,
     /// Memory for names and attributes in a new store [default: a sixteenth, 64MiB to 3GiB].
     #[arg(long, value_name = "SIZE")]
     metadata: Option<String>,
+    #[command(flatten)]
+    common: CommonArgs,
 }
 
 /// Keep a replica of a server's store, which follows it until it is promoted.
@@ -38,16 +45,16 @@ pub(crate) struct FsServeArgs {
 #[command(after_help = "Example:
   outboard fs replica --store /var/lib/outboard/replica --listen 0.0.0.0:7410")]
 pub(crate) struct FsReplicaArgs {
+    /// The store's directory.
+    #[arg(long, value_name = "DIR")]
+    store: PathBuf,
     #[command(flatten)]
-    store: StoreArgs,
+    common: CommonArgs,
 }
 
 /// What both have.
 #[derive(Debug, Args)]
-struct StoreArgs {
-    /// The store's directory.
-    #[arg(long, value_name = "DIR")]
-    store: PathBuf,
+struct CommonArgs {
     /// When changes go to the disk, besides when programs ask for it (fsync).
     #[arg(long, value_enum, default_value_t = SyncChoice::Second)]
     sync: SyncChoice,
@@ -58,6 +65,10 @@ struct StoreArgs {
     /// while it is there.
     #[arg(long, value_name = "HOST", value_parser = super::at::host_of_word)]
     replica: Option<Host>,
+    /// Clients may read all names and attributes by one-sided Reads, where they mount with
+    /// --one-sided: whoever has the key sees them, whatever rights they have.
+    #[arg(long)]
+    one_sided: bool,
     /// Where to listen, with commas between [default: 127.0.0.1:7410].
     #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
     listen: Option<Vec<SocketAddr>>,
@@ -85,28 +96,36 @@ enum SyncChoice {
 }
 
 pub(crate) fn serve(args: FsServeArgs) -> Outcome {
-    let sizes = [("size", args.size), ("metadata", args.metadata)];
-    let sizes = sizes.into_iter().filter_map(|(key, size)| Some((key.to_owned(), size?.into())));
-    run(args.store, sizes.collect())
+    let store = args.store.as_deref().map(store_word).transpose()?;
+    let sizes = [("store", store), ("size", args.size), ("metadata", args.metadata)];
+    let words = sizes.into_iter().filter_map(|(key, word)| Some((key.to_owned(), word?.into())));
+    let volatile = ("volatile".to_owned(), args.volatile.into());
+    run(args.common, words.chain([volatile]).collect())
 }
 
 pub(crate) fn replica(args: FsReplicaArgs) -> Outcome {
-    run(args.store, toml::Table::from_iter([("role".to_owned(), "replica".into())]))
+    let words = [("role", "replica".to_owned()), ("store", store_word(&args.store)?)];
+    let words = words.into_iter().map(|(key, word)| (key.to_owned(), word.into()));
+    run(args.common, words.collect())
 }
 
-fn run(args: StoreArgs, mut table: toml::Table) -> Outcome {
-    let store = std::path::absolute(&args.store)
-        .map_err(|error| format!("{}: {error}", args.store.display()))?;
-    let text = |path: PathBuf| toml::Value::from(path.to_string_lossy().into_owned());
+/// Where the store is for a process that works elsewhere.
+fn store_word(store: &Path) -> Result<String, String> {
+    let path = std::path::absolute(store);
+    let path = path.map_err(|error| format!("{}: {error}", store.display()))?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
+fn run(args: CommonArgs, mut table: toml::Table) -> Outcome {
     let sync = match args.sync {
         SyncChoice::Always => "always",
         SyncChoice::Second => "second",
         SyncChoice::Never => "never",
     };
     table.extend([
-        ("store".to_owned(), text(store)),
         ("sync".to_owned(), sync.into()),
         ("root_squash".to_owned(), (!args.no_root_squash).into()),
+        ("one_sided".to_owned(), args.one_sided.into()),
     ]);
     let mut config = NodeConfig {
         listen: args.listen,

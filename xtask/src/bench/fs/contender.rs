@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::servers::{MOUNT_PORT, NFS_PORT, OURS_PORT, SSH_PORT};
+use super::servers::{MOUNT_PORT, NFS_PORT, OURS_PORT, SSH_PORT, VOLATILE_PORT};
 use super::stage::FsStage;
 use crate::command;
 
@@ -13,6 +13,10 @@ use crate::command;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FsContender {
     Ours,
+    /// Names and attributes are read one-sided.
+    OneSided,
+    /// Everything is, on a volatile file system.
+    Rdma,
     Sshfs,
     Ganesha,
 }
@@ -27,6 +31,8 @@ impl FsContender {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Ours => "outboard fs, mounted",
+            Self::OneSided => "outboard fs, mounted --one-sided",
+            Self::Rdma => "outboard fs, volatile, rdma",
             Self::Sshfs => "sshfs",
             Self::Ganesha => "nfs-ganesha, fuse-nfs",
         }
@@ -41,7 +47,7 @@ impl FsContender {
 
     fn command(self, stage: &FsStage) -> Command {
         match self {
-            Self::Ours => stage.outboard(stage.client()),
+            Self::Ours | Self::OneSided | Self::Rdma => stage.outboard(stage.client()),
             Self::Sshfs => stage.client().command("sshfs"),
             Self::Ganesha => stage.client().command("fuse-nfs"),
         }
@@ -51,7 +57,9 @@ impl FsContender {
         let (host, at) = (stage.address(), at.display().to_string());
         let served = stage.on_disk_path("served");
         match self {
-            Self::Ours => vec!["fs".into(), "mount".into(), format!("{host}:{OURS_PORT}:/"), at],
+            Self::Ours => ours(&[], (host, OURS_PORT), at),
+            Self::OneSided => ours(&["--one-sided"], (host, OURS_PORT), at),
+            Self::Rdma => ours(&["--variant", "rdma"], (host, VOLATILE_PORT), at),
             Self::Sshfs => {
                 let key = stage.path("ssh/user");
                 let known = stage.path("ssh/known");
@@ -71,6 +79,12 @@ impl FsContender {
             }
         }
     }
+}
+
+/// How ours is mounted.
+fn ours(how: &[&str], (host, port): (std::net::Ipv4Addr, u16), at: String) -> Vec<String> {
+    let words = ["fs", "mount"].iter().chain(how).map(|word| (*word).to_owned());
+    words.chain([format!("{host}:{port}:/"), at]).collect()
 }
 
 /// A mount; unmounted when dropped.

@@ -7,7 +7,8 @@
 //!
 //! Reading order: `stage` (hosts, how programs are timed), `servers`, `contender` (mounts), `tree`
 //! (what is unpacked), `samples`; then the parts: `names` (whole trees), `bulk` (one large file),
-//! `clients` (many at once), `commits` (small writes that outlive a loss of power).
+//! `clients` (many at once), `commits` (small writes that outlive a loss of power), `variants`
+//! (ours in three ways).
 
 mod bulk;
 mod clients;
@@ -18,6 +19,7 @@ mod samples;
 mod servers;
 mod stage;
 mod tree;
+mod variants;
 
 use anyhow::Result;
 
@@ -119,6 +121,26 @@ const PARTS: &[AimedPart] = &[
         name: "commits",
         aims: &[least("eight clients that fsync: ours / plain C that commits in groups", 0.8)],
         measure: commits::measure,
+    },
+    AimedPart {
+        name: "variants",
+        aims: &[
+            least("create and write a file: rdma / active", 1.0),
+            least("stat, cold: rdma / active", 1.0),
+            least("read a file: rdma / active", 1.0),
+            least("remove a file: rdma / active", 1.0),
+        ],
+        measure: || variants::measure(FsLink::Gigabit),
+    },
+    AimedPart {
+        name: "variants-delayed",
+        aims: &[
+            least("100 µs one way: create and write a file: rdma / active", 2.0),
+            least("100 µs one way: stat, cold: rdma / active", 1.0),
+            least("100 µs one way: read a file: rdma / active", 1.5),
+            least("100 µs one way: remove a file: rdma / active", 2.0),
+        ],
+        measure: || variants::measure(FsLink::Delayed),
     },
 ];
 

@@ -11,6 +11,8 @@ use super::stage::FsStage;
 use crate::command;
 
 pub(super) const OURS_PORT: u16 = 7410;
+/// Where the volatile one is.
+pub(super) const VOLATILE_PORT: u16 = 7411;
 pub(super) const SSH_PORT: u16 = 2222;
 pub(super) const NFS_PORT: u16 = 2049;
 pub(super) const MOUNT_PORT: u16 = 20048;
@@ -39,7 +41,7 @@ fn ours(stage: &mut FsStage) -> Result<()> {
     make.args(["key", "new"]).env("OUTBOARD_KEY", home.join("key")).env("HOME", &home);
     command::output(&mut make)?;
     let mut serve = stage.outboard(stage.server());
-    serve.args(["fs", "serve", "--size", "2GiB", "--no-root-squash", "--store"]);
+    serve.args(["fs", "serve", "--size", "2GiB", "--no-root-squash", "--one-sided", "--store"]);
     serve.arg(stage.on_disk_path("store"));
     serve.args(["--listen", &format!("{}:{OURS_PORT}", stage.address())]);
     serve.arg("--key").arg(home.join("key"));
@@ -49,6 +51,15 @@ fn ours(stage: &mut FsStage) -> Result<()> {
     stats.args(["fs", "stats", &format!("{}:{OURS_PORT}", stage.address())]);
     stage.timed(&mut stats)?;
     Ok(())
+}
+
+/// A volatile one, beside the others.
+pub(super) fn volatile(stage: &mut FsStage) -> Result<()> {
+    let mut serve = stage.outboard(stage.server());
+    serve.args(["fs", "serve", "--volatile", "--size", "1GiB"]);
+    serve.args(["--listen", &format!("{}:{VOLATILE_PORT}", stage.address())]);
+    serve.arg("--key").arg(stage.path("home/key"));
+    stage.start(&mut serve, VOLATILE_PORT)
 }
 
 fn sshd(stage: &mut FsStage) -> Result<()> {

@@ -2,7 +2,17 @@
 //! unmapped, and what the module is told.
 //!
 //! Reads and writes nothing. Bytes behind a file's end, in its last block, are always zero: a
-//! change that would leave others there writes that block anew.
+//! change that would leave others there writes that block anew. The service plans so, and a client
+//! that writes by one-sided verbs.
+//!
+//! Modules in reading order: `blocks` (which blocks get what), `told` (what the module is told, and
+//! says, of a file's blocks).
+
+mod blocks;
+mod told;
+
+pub(crate) use blocks::{lay_out, parts};
+pub(crate) use told::{Found, module_args, room_for};
 
 use crate::protocol::{
     APPEND, BLOCK_LEN, FsChangeArgs, FsExtent, FsRecord, GROW, PUNCH, RESIZE, SIZE_MAX,
@@ -11,21 +21,21 @@ use std::ops::Range;
 
 /// Blocks of a file, one behind the other, that are written anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(crate) struct Piece {
     /// The first one.
-    pub(super) file: u64,
-    pub(super) blocks: u64,
+    pub(crate) file: u64,
+    pub(crate) blocks: u64,
     /// Where the first and the last one were, if some of what they held stays.
-    pub(super) head: Option<u64>,
-    pub(super) tail: Option<u64>,
+    pub(crate) head: Option<u64>,
+    pub(crate) tail: Option<u64>,
     /// Where in these blocks the change begins.
-    pub(super) at: usize,
-    pub(super) fill: Fill,
+    pub(crate) at: usize,
+    pub(crate) fill: Fill,
 }
 
 /// What goes there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fill {
+pub(crate) enum Fill {
     /// Bytes of the change.
     Bytes(Range<usize>),
     /// So many zeroes.
@@ -34,19 +44,19 @@ pub(super) enum Fill {
 
 /// See this file's first lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ChangePlan {
+pub(crate) struct ChangePlan {
     /// The record's version that it was made for; 0: it is right for any.
-    pub(super) version: u64,
-    pub(super) pieces: Vec<Piece>,
+    pub(crate) version: u64,
+    pub(crate) pieces: Vec<Piece>,
     /// Blocks that are unmapped.
-    pub(super) cut: Range<u64>,
+    pub(crate) cut: Range<u64>,
     /// The size that the module is told.
-    pub(super) size: u64,
+    pub(crate) size: u64,
 }
 
 /// What must be known of a file before a change of it can be planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ChangeNeeds {
+pub(crate) enum ChangeNeeds {
     /// Nothing.
     Nothing,
     /// Its record.
@@ -57,19 +67,19 @@ pub(super) enum ChangeNeeds {
 
 /// What is known of a file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'a> {
-    pub(super) record: &'a FsRecord,
-    pub(super) extents: &'a [FsExtent],
+pub(crate) struct Known<'a> {
+    pub(crate) record: &'a FsRecord,
+    pub(crate) extents: &'a [FsExtent],
 }
 
 /// The change would make the file larger than files can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooLarge;
+pub(crate) struct TooLarge;
 
 const B: u64 = BLOCK_LEN;
 
 /// What must be known, given the size if that is known.
-pub(super) fn needs(change: &FsChangeArgs, size: Option<u64>) -> ChangeNeeds {
+pub(crate) fn needs(change: &FsChangeArgs, size: Option<u64>) -> ChangeNeeds {
     if change.which & APPEND != 0 {
         return match size {
             None => ChangeNeeds::Record,
@@ -90,7 +100,7 @@ fn of_range(from: u64, to: u64) -> ChangeNeeds {
 }
 
 /// Plans a change. `known` is there if something was needed.
-pub(super) fn plan(
+pub(crate) fn plan(
     change: &FsChangeArgs,
     known: Option<Known<'_>>,
 ) -> Result<ChangePlan, TooLarge> {
@@ -164,18 +174,17 @@ fn len_of(range: &Range<u64>) -> usize {
 
 impl Piece {
     /// Bytes of its blocks.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         usize::try_from(self.blocks * B).unwrap_or(usize::MAX)
     }
 }
 
 impl ChangePlan {
     /// Blocks that are written.
-    pub(super) fn blocks(&self) -> u64 {
+    pub(crate) fn blocks(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.blocks).sum()
     }
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;
