@@ -74,6 +74,7 @@ fn client_options(options: &COptions) -> CResult<ActiveClientOptions> {
             0 => default.in_flight,
             limit => limit as usize,
         },
+        ..default
     })
 }
 

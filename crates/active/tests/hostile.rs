@@ -97,7 +97,7 @@ impl Peer {
     fn ready(stage: &Stage, entry: &str) -> Self {
         let mut peer = Self::known(stage);
         peer.say(&load("basics", &basics(0)));
-        peer.say(&ActiveRequest::Attach { number: 2, handle: 0, region: "kv" });
+        peer.say(&ActiveRequest::Attach { number: 2, handle: 0, region: "kv", epoch: 0 });
         peer.until("it is loaded", |peer| peer.heard.iter().any(|batch| has_loaded(batch)));
         peer.say(&execute(entry, 0, ResultPlace::Inline));
         peer.refusal();
@@ -207,8 +207,8 @@ fn requests_that_cannot_be_are_refused_and_cost_nothing() {
     let requests = [
         (execute("get", 0, ResultPlace::Inline), "no region is attached"),
         (execute("get", u32::MAX, ResultPlace::Inline), "no region is attached"),
-        (ActiveRequest::Attach { number: 1, handle: 0, region: "none" }, "no region"),
-        (ActiveRequest::Attach { number: 1, handle: 64, region: "kv" }, "no region"),
+        (ActiveRequest::Attach { number: 1, handle: 0, region: "none", epoch: 0 }, "no region"),
+        (ActiveRequest::Attach { number: 1, handle: 64, region: "kv", epoch: 0 }, "no region"),
         (ActiveRequest::Flush { number: 1, handle: 0 }, "no region is attached"),
         (ActiveRequest::Drop { number: 1, module: [1; 32] }, "no module"),
         (ActiveRequest::Kill { number: 1, target: KillTarget::Execution(1) }, "no such execution"),

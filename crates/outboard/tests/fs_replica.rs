@@ -397,7 +397,7 @@ fn check_versions(directory: &Path, versions: &Versions, round: u64) {
 #[test]
 fn what_was_synced_is_there_whenever_either_is_killed() {
     let home = Home::new("fs-replica-random");
-    let rounds = if std::env::var_os("OUTBOARD_FULL").is_some() { 40 } else { 12 };
+    let rounds = if std::env::var_os("OUTBOARD_FULL").is_some() { 24 } else { 6 };
     let seed = 7;
     for round in 0..rounds {
         for store in ["a", "b"] {

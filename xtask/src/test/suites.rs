@@ -161,7 +161,7 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "fs",
-        about: "outboard fs: programs, bytes, locks and names through mounts; full stores; replicas",
+        about: "outboard fs: programs, bytes, locks and names in mounts; full stores; replicas",
         needs: &[Need::Packages(&["fuse3", "git", "rsync", "sqlite3"])],
         minutes: 20,
         builds: None,

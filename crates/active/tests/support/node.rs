@@ -92,8 +92,12 @@ impl Node {
     }
 
     pub(crate) fn client(&self, own: &Arc<Credentials>) -> ActiveClient {
-        let options =
-            ActiveClientOptions { wait: WaitMode::Adaptive, limit: SOON, in_flight: 1024 };
+        let options = ActiveClientOptions {
+            wait: WaitMode::Adaptive,
+            limit: SOON,
+            in_flight: 1024,
+            attempts: 1,
+        };
         let context = Context::open().expect("a context");
         ActiveClient::connect(&context, self.dial(own), options).expect("connected")
     }

@@ -1,6 +1,6 @@
 //! Directories whose names were changed here and not synced since, and by which service: if that
-//! has lost its memory, or another one has its place, the change may be lost, which the next sync of
-//! the directory says.
+//! has lost its memory, or another one has its place, the change may be lost, which the next sync
+//! of the directory says.
 //!
 //! Bounded: beyond so many directories it is no longer known which.
 

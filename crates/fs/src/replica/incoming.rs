@@ -1,6 +1,6 @@
 //! What a replica gets and cannot use before it is whole: a copy of everything, and what was missed
-//! while it was away. Both lie in files beside the store, and take effect as a whole: a replica that
-//! is killed has the state before, or goes on with the new one when it starts again.
+//! while it was away. Both lie in files beside the store, and take effect as a whole: a replica
+//! that is killed has the state before, or goes on with the new one when it starts again.
 //!
 //! ```text
 //! DIR/next/        a copy that comes: checkpoint.0, data, then superblock, role, whole

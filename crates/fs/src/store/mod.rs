@@ -26,10 +26,10 @@
 //! acknowledged any more: pages that could not be written are not written by asking again.
 //!
 //! Modules in reading order: [`error`], [`disk`] (all calls that change a file), [`superblock`],
-//! [`role`] (what it is to others), [`directory`] (making and opening a store), [`record`] (the log's bytes), `segments` (its
-//! files), [`log`] (its thread), [`feed`] (what
-//! a replica lacks), [`data`], [`checkpoint`], `keeper` (its thread), [`recover`],
-//! [`running`] (a store in use), [`snapshot`].
+//! [`role`] (what it is to others), [`directory`] (making and opening a store), [`record`] (the
+//! log's bytes), `segments` (its files), [`log`] (its thread), [`feed`] (what a replica lacks),
+//! [`data`], [`checkpoint`], `keeper` (its thread), [`recover`], [`running`] (a store in use),
+//! [`snapshot`].
 
 pub mod checkpoint;
 pub mod data;

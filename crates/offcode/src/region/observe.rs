@@ -11,8 +11,9 @@ use std::fmt;
 /// Is told of each commit of a region.
 pub trait CommitObserver: fmt::Debug + Send + Sync {
     /// A commit was made: its number, the lines that it has written, as [`replay`] takes them, and
-    /// whose request it answers by which bytes. All other commits wait until this returns; an execution may be waiting on the service's own
-    /// thread, so that this must not wait for anything.
+    /// whose request it answers by which bytes. All other commits wait until this returns; an
+    /// execution may be waiting on the service's own thread, so that this must not wait for
+    /// anything.
     fn committed(&self, seq: u64, lines: &[u8], answer: Option<(RequestId, &[u8])>);
 }
 

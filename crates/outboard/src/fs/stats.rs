@@ -3,9 +3,9 @@
 use super::at::{FsServers, caller};
 use crate::Outcome;
 use clap::Args;
-use outboard_fs::protocol::{BLOCK_LEN, NO_LIMIT};
+use outboard_fs::protocol::{BLOCK_LEN, FsServing, FsStats, NO_LIMIT};
 use outboard_fs::tools::FsPlace;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -32,36 +32,52 @@ pub(crate) fn stats(args: &FsStatsArgs) -> Outcome {
     };
     let client = FsServers::default().client(&host)?;
     let (stats, serving) = client.stats_of_server(&caller())?;
-    let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_LEN);
-    let limit = |most: u64| (most != NO_LIMIT).then_some(most);
-    let used = stats.blocks.saturating_sub(stats.blocks_free);
-    let mut out = std::io::stdout();
     if args.json {
-        let value = json!({
-            "bytes": bytes(stats.blocks),
-            "bytes_used": bytes(used),
-            "bytes_free": bytes(stats.blocks_free),
-            "inodes": stats.inodes,
-            "inodes_free": stats.inodes_free,
-            "metadata_bytes": stats.heap_bytes,
-            "metadata_bytes_free": stats.heap_free_bytes,
-            "open_without_name": stats.orphans,
-            "is_being_given_back": stats.dying != 0,
-            "epoch": serving.epoch,
-            "replica": serving.replica.map(|replica| json!({
-                "state": replica.phase(),
-                "for_s": replica.for_s,
-                "lacks_commits": replica.lacks,
-            })),
-            "quota": {
-                "bytes_used": bytes(stats.quota_blocks),
-                "bytes": limit(stats.quota_blocks_max).map(bytes),
-                "inodes_used": stats.quota_inodes,
-                "inodes": limit(stats.quota_inodes_max),
-            },
-        });
-        return Ok(writeln!(out, "{value}")?);
+        return Ok(writeln!(std::io::stdout(), "{}", described(&stats, &serving))?);
     }
+    show(&stats, &serving)
+}
+
+fn bytes(blocks: u64) -> u64 {
+    blocks.saturating_mul(BLOCK_LEN)
+}
+
+fn limit(most: u64) -> Option<u64> {
+    (most != NO_LIMIT).then_some(most)
+}
+
+fn used(stats: &FsStats) -> u64 {
+    stats.blocks.saturating_sub(stats.blocks_free)
+}
+
+fn described(stats: &FsStats, serving: &FsServing) -> Value {
+    json!({
+        "bytes": bytes(stats.blocks),
+        "bytes_used": bytes(used(stats)),
+        "bytes_free": bytes(stats.blocks_free),
+        "inodes": stats.inodes,
+        "inodes_free": stats.inodes_free,
+        "metadata_bytes": stats.heap_bytes,
+        "metadata_bytes_free": stats.heap_free_bytes,
+        "open_without_name": stats.orphans,
+        "is_being_given_back": stats.dying != 0,
+        "epoch": serving.epoch,
+        "replica": serving.replica.map(|replica| json!({
+            "state": replica.phase(),
+            "for_s": replica.for_s,
+            "lacks_commits": replica.lacks,
+        })),
+        "quota": {
+            "bytes_used": bytes(stats.quota_blocks),
+            "bytes": limit(stats.quota_blocks_max).map(bytes),
+            "inodes_used": stats.quota_inodes,
+            "inodes": limit(stats.quota_inodes_max),
+        },
+    })
+}
+
+fn show(stats: &FsStats, serving: &FsServing) -> Outcome {
+    let (used, mut out) = (used(stats), std::io::stdout());
     let quotas = [
         ("bytes", bytes(stats.quota_blocks), limit(stats.quota_blocks_max).map(bytes)),
         ("inodes", stats.quota_inodes, limit(stats.quota_inodes_max)),
