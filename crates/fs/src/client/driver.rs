@@ -274,7 +274,7 @@ impl CallDriver {
             }
             FsNote::Keeps => driven.keeps = true,
             FsNote::KeepsNothing => driven.keeps = false,
-            FsNote::InvalidatedAck { .. } => {}
+            FsNote::Here | FsNote::InvalidatedAck { .. } => {}
         }
         // Where it cannot be sent the connection is lost, which the next call says.
         let _sent = driven.client.note(&note.encode());

@@ -1,12 +1,16 @@
 //! Locks, as the service keeps them: each operation is one request that is answered at once. Who
-//! waits is told by a notice.
+//! waits is told by a notice. A client that has asked for a lock says from then on that it is there.
 
 use super::error::FsError;
 use super::{FsCaller, FsClient, whole};
 use crate::protocol::{
-    ByteRange, FsInode, FsLayout, FsLockAnswer, FsLockArgs, GRANTED, LockKind, QUEUED, RECLAIM,
-    SHARED, TAKEN,
+    ByteRange, FsInode, FsLayout, FsLockAnswer, FsLockArgs, FsNote, GRANTED, HERE, LOCKED,
+    LockKind, QUEUED, RECLAIM, SHARED, TAKEN,
 };
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 /// A lock that is asked for, given up or looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,26 @@ pub enum LockState {
     Queued,
 }
 
+/// Files that are changed under locks only.
+#[derive(Debug, Default)]
+pub(super) struct FencedFiles {
+    all: Mutex<HashSet<FsInode>>,
+    is_any: AtomicBool,
+    says_here: AtomicBool,
+}
+
+impl FencedFiles {
+    fn lock(&self) -> MutexGuard<'_, HashSet<FsInode>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// [`LOCKED`] for a file that is one of them.
+    pub(super) fn flag(&self, inode: FsInode) -> u32 {
+        let is_one = self.is_any.load(Ordering::Acquire) && self.lock().contains(&inode);
+        if is_one { LOCKED } else { 0 }
+    }
+}
+
 impl FsLock {
     fn args(&self, session: [u64; 2]) -> FsLockArgs {
         let Self { inode, owner, range: (start, end), kind, pid } = *self;
@@ -58,11 +82,12 @@ impl FsClient {
     /// [`FsError`]: EAGAIN if others have it, EDEADLK if they wait for its owner, ESTALE for one
     /// that was held and is lost.
     pub fn lock(
-        &self,
+        self: &Arc<Self>,
         caller: &FsCaller,
         lock: &FsLock,
         how: LockHow,
     ) -> Result<LockState, FsError> {
+        self.say_here()?;
         let mut args = lock.args(self.session);
         match how {
             LockHow::Try => {}
@@ -81,7 +106,7 @@ impl FsClient {
     /// # Errors
     /// [`FsError`].
     pub fn unlock(
-        &self,
+        self: &Arc<Self>,
         caller: &FsCaller,
         inode: FsInode,
         owner: u64,
@@ -98,7 +123,7 @@ impl FsClient {
     /// # Errors
     /// [`FsError`].
     pub fn test_lock(
-        &self,
+        self: &Arc<Self>,
         caller: &FsCaller,
         lock: &FsLock,
     ) -> Result<Option<(ByteRange, LockKind, u32)>, FsError> {
@@ -116,13 +141,46 @@ impl FsClient {
     /// # Errors
     /// [`FsError`].
     pub fn cancel_lock(
-        &self,
+        self: &Arc<Self>,
         caller: &FsCaller,
         lock: &FsLock,
         wait: u64,
     ) -> Result<bool, FsError> {
         let args = FsLockArgs { wait, ..lock.args(self.session) };
         Ok(self.ask_lock(caller, "cancel_lock", &args)?.status == GRANTED)
+    }
+
+    /// Changes of a file are made only while this client has a lock of it, until
+    /// [`unfence`](Self::unfence): one that comes late, when the lock is another's, is EIO.
+    pub fn fence(&self, inode: FsInode) {
+        self.fenced.lock().insert(inode);
+        self.fenced.is_any.store(true, Ordering::Release);
+    }
+
+    /// Changes of a file need no lock any more.
+    pub fn unfence(&self, inode: FsInode) {
+        let mut all = self.fenced.lock();
+        all.remove(&inode);
+        self.fenced.is_any.store(!all.is_empty(), Ordering::Release);
+    }
+
+    /// Has the service know that this client is there.
+    fn say_here(self: &Arc<Self>) -> Result<(), FsError> {
+        if self.fenced.says_here.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let weak = Arc::downgrade(self);
+        let run = move || {
+            while let Some(client) = weak.upgrade()
+                && !client.is_ended.load(Ordering::Acquire)
+            {
+                client.note(&FsNote::Here);
+                drop(client);
+                thread::sleep(HERE);
+            }
+        };
+        let started = thread::Builder::new().name("fs-here".into()).spawn(run);
+        started.map(drop).map_err(|error| FsError::Machine(error.to_string()))
     }
 
     fn ask_lock(

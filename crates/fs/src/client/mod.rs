@@ -44,6 +44,7 @@ use counts::RoundTrips;
 pub use driver::ServiceRun;
 use driver::{CallDriver, CallEntry, EndedCall};
 use error::result_of;
+use locks::FencedFiles;
 use outboard_active::{
     ActiveCall, ActiveClient, ActiveClientOptions, DialActive, ModuleHash, Outcome, RemoteRegion,
 };
@@ -141,6 +142,7 @@ pub struct FsClient {
     patience: FsPatience,
     tells_opens: bool,
     unsynced: UnsyncedNames,
+    fenced: FencedFiles,
     root: FsInode,
     /// Who this is to the service, whatever the connection.
     session: [u64; 2],
@@ -200,6 +202,7 @@ impl FsClient {
             patience: options.patience,
             tells_opens: options.tells_opens && options.variant != FsVariant::Rdma,
             unsynced: UnsyncedNames::default(),
+            fenced: FencedFiles::default(),
             root,
             session: random_session()?,
             is_ended: AtomicBool::new(false),

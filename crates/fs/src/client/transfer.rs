@@ -222,7 +222,8 @@ impl FsClient {
         if bytes.len() > TRANSFER_MAX {
             return Err(FsError::of(libc::EMSGSIZE));
         }
-        let (which, set) = (which | flags, new.args(caller, inode));
+        let which = which | flags | self.fenced.flag(inode);
+        let set = new.args(caller, inode);
         let args = FsChangeArgs { who: caller.who, inode, offset, size, which, source: 0, set };
         let call = match &self.rdma {
             Some(rdma) => PendingCall::Over(self.change_here(rdma, caller, &args, bytes)?),

@@ -44,8 +44,6 @@ struct ReadState {
     version: u64,
     has_changed: bool,
     failure: Option<String>,
-    /// The server knows over this connection that the file is open.
-    connection: u64,
     /// Where the last read has ended, and how long it was.
     last: (usize, usize),
 }
@@ -61,9 +59,8 @@ impl PageReader {
         (inode, version): (FsInode, u64),
         fill: LazyFill,
     ) -> Self {
-        let connection = client.connections();
         let (has_changed, failure, last) = (false, None, (0, 0));
-        let state = Mutex::new(ReadState { version, has_changed, failure, connection, last });
+        let state = Mutex::new(ReadState { version, has_changed, failure, last });
         let (reads, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { client, caller, inode, fill, is_over: AtomicBool::new(false), reads, bytes, state }
     }
@@ -122,7 +119,6 @@ impl PageReader {
     }
 
     fn fetch(&self, offset: usize) -> Result<(), FileMapError> {
-        self.say_open();
         let len = self.length_from(offset);
         let read = self.client.read(&self.caller, self.inode, offset as u64, len)?;
         self.reads.fetch_add(1, Ordering::Relaxed);
@@ -155,17 +151,6 @@ impl PageReader {
         let len = if offset == end { (len * 2).clamp(AHEAD, AHEAD_MAX) } else { AHEAD };
         state.last = (offset + len, len);
         len
-    }
-
-    /// Tells the server that the file is open, over each connection: it stays while it is, also
-    /// without a name.
-    fn say_open(&self) {
-        let connection = self.client.connections();
-        let mut state = self.lock();
-        if state.connection != connection {
-            state.connection = connection;
-            self.client.note(&FsNote::Opened { inode: self.inode });
-        }
     }
 
     /// See [`FileMap::refresh`](super::FileMap::refresh).

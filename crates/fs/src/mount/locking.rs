@@ -11,6 +11,7 @@
 //! fail (EIO), until that is closed.
 
 use super::locks::{AskStage, AskedLock, LockKey, LockReply, LocksHere};
+use super::notices::LockNotice;
 use super::tree::MountedTree;
 use crate::client::{FsCaller, FsError, FsLock, LockHow, LockState, has_signal};
 use crate::protocol::{ByteRange, FsInode, LockKind};
@@ -37,7 +38,7 @@ enum LockEvent {
     Asked,
     /// The service has granted what waits under this number.
     Granted(u64),
-    /// There is a new connection.
+    /// What is held must be said again: there is a new connection, or the service has told.
     Connected,
 }
 
@@ -133,9 +134,13 @@ impl MountedTree {
         thread::Builder::new().name("fs-locks".into()).spawn(run).map(drop)
     }
 
-    /// The service has granted what waits under a number.
-    pub(super) fn lock_is_granted(&self, number: u64) {
-        self.locks.tell(LockEvent::Granted(number));
+    /// The service says something of locks.
+    pub(super) fn told_of_locks(&self, notice: LockNotice) {
+        self.locks.tell(match notice {
+            LockNotice::Granted(number) => LockEvent::Granted(number),
+            // What is said again is refused.
+            LockNotice::Lost => LockEvent::Connected,
+        });
     }
 
     /// Has a thread do something for locks; false: there is none.
@@ -205,6 +210,7 @@ impl MountedTree {
             let Some(asked) = ask.asked else { return };
             if ask.reply.is_some() {
                 here.hold(&asked);
+                self.client.fence(asked.lock.inode);
             }
             (ask, asked)
         };
@@ -285,7 +291,12 @@ impl MountedTree {
 
     fn unlock(&self, caller: &FsCaller, key: LockKey, range: ByteRange) -> Result<(), FsError> {
         let _said = self.locks.saying.read().unwrap_or_else(PoisonError::into_inner);
-        let has_it = self.locks.here().give_up(key, range);
+        let has_it = {
+            let mut here = self.locks.here();
+            let has_it = here.give_up(key, range);
+            self.unfence(&here, key.0);
+            has_it
+        };
         match has_it {
             true => self.client.unlock(caller, key.0, key.1, range),
             // Nothing is locked.
@@ -313,6 +324,13 @@ impl MountedTree {
         });
     }
 
+    /// Whoever changes a file needs no lock of it, once nobody has one.
+    fn unfence(&self, here: &LocksHere, inode: FsInode) {
+        if !here.is_locked(inode) {
+            self.client.unfence(inode);
+        }
+    }
+
     /// A process has closed a file: it has no locks of it any more.
     pub(super) fn process_closes(&self, caller: &FsCaller, inode: FsInode, owner: u64) {
         if self.locks.here().holds((inode, owner))
@@ -324,7 +342,12 @@ impl MountedTree {
 
     /// Nobody has this opening of a file any more, nor locks by it.
     pub(super) fn locks_of_closed(self: &Arc<Self>, handle: u64) {
-        let keys = self.locks.here().closed(handle);
+        let keys = {
+            let mut here = self.locks.here();
+            let (keys, lost) = here.closed(handle);
+            lost.into_iter().for_each(|inode| self.unfence(&here, inode));
+            keys
+        };
         for key in keys {
             let unlock = move |tree: &Arc<Self>| {
                 if let Err(error) = tree.unlock(&FsCaller::default(), key, WHOLE) {

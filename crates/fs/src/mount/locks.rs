@@ -118,11 +118,20 @@ impl LocksHere {
         self.held.contains_key(&key)
     }
 
-    /// An open file is closed; who has locks by it.
-    pub(super) fn closed(&mut self, handle: u64) -> Vec<LockKey> {
+    /// An open file is closed; who has locks by it, and which files' locks were lost with it.
+    pub(super) fn closed(&mut self, handle: u64) -> (Vec<LockKey>, Vec<FsInode>) {
         self.lost.remove(&handle);
         let keys = self.by_handle.remove(&handle).unwrap_or_default();
-        keys.into_iter().filter(|key| self.holds(*key)).collect()
+        let (held, lost): (Vec<LockKey>, Vec<LockKey>) =
+            keys.into_iter().partition(|key| self.holds(*key));
+        (held, lost.into_iter().map(|(inode, _)| inode).collect())
+    }
+
+    /// Whether somebody has a lock of a file, or had one that is lost and has it open still.
+    pub(super) fn is_locked(&self, inode: FsInode) -> bool {
+        let is_of = |key: &LockKey| key.0 == inode;
+        let lost = self.lost.iter().filter_map(|handle| self.by_handle.get(handle));
+        self.held.keys().any(is_of) || lost.flatten().any(is_of)
     }
 
     /// What an owner holds.

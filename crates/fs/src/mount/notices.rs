@@ -18,8 +18,17 @@ const IDLE: Duration = Duration::from_secs(5);
 /// What is told of an inode whose bytes others have changed.
 pub(super) type TellOpen = Box<dyn Fn(FsInode) + Send>;
 
-/// What is told of a lock that was granted. It does not wait.
-pub(super) type TellGranted = Box<dyn Fn(u64) + Send + Sync>;
+/// What is told of locks. It does not wait.
+pub(super) type TellLocks = Box<dyn Fn(LockNotice) + Send + Sync>;
+
+/// What the service says of locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LockNotice {
+    /// One that waited under a number is granted.
+    Granted(u64),
+    /// All are lost.
+    Lost,
+}
 
 /// What changed names, attributes or bytes.
 #[derive(Debug)]
@@ -38,12 +47,13 @@ pub(super) fn handle_notices(
     client: &Arc<FsClient>,
     (inodes, known): (Arc<Mutex<InodeMap>>, Arc<Mutex<KnownTree>>),
     kernel: Notifier,
-    (tell, granted): (TellOpen, TellGranted),
+    (tell, locks): (TellOpen, TellLocks),
 ) -> std::io::Result<()> {
     let (sender, notices): (Sender<Invalidation>, Receiver<Invalidation>) = channel();
     let sender = Mutex::new(sender);
     client.on_notice(Box::new(move |notice| match notice {
-        FsNotice::Granted { wait } => granted(*wait),
+        FsNotice::Granted { wait } => locks(LockNotice::Granted(*wait)),
+        FsNotice::LocksLost => locks(LockNotice::Lost),
         FsNotice::Invalidate { number, inode, what } => {
             let (number, inode, what) = (*number, *inode, *what);
             let (named, forgotten) = forget(&known, inode, what);

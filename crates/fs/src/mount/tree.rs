@@ -7,7 +7,7 @@ use super::known::{AskedAt, KnownTree};
 use super::later::HeldInodes;
 use super::lists::OpenDirectory;
 use super::locking::MountLocks;
-use super::notices::{TellGranted, TellOpen, handle_notices};
+use super::notices::{TellLocks, TellOpen, handle_notices};
 use super::options::FsMountOptions;
 use super::recent::RecentLooks;
 use crate::client::{ChangeWhat, FsCaller, FsClient, FsError, NewInode, NewTimes, SyncWhen};
@@ -91,11 +91,11 @@ impl MountedTree {
     /// Has notices of the service invalidate what the kernel keeps.
     pub(super) fn handle_notices(self: &Arc<Self>, kernel: Notifier) -> std::io::Result<()> {
         let weak = Arc::downgrade(self);
-        let granted = {
+        let locks = {
             let weak = weak.clone();
-            move |number| {
+            move |notice| {
                 if let Some(tree) = weak.upgrade() {
-                    tree.lock_is_granted(number);
+                    tree.told_of_locks(notice);
                 }
             }
         };
@@ -104,7 +104,7 @@ impl MountedTree {
                 tree.changed_elsewhere(inode);
             }
         };
-        let tells: (TellOpen, TellGranted) = (Box::new(tell), Box::new(granted));
+        let tells: (TellOpen, TellLocks) = (Box::new(tell), Box::new(locks));
         let maps = (Arc::clone(&self.inodes), Arc::clone(&self.known));
         handle_notices(&self.client, maps, kernel, tells)
     }

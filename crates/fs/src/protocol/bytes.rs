@@ -26,6 +26,9 @@ pub const APPEND: u32 = 1 << 8;
 pub const PUNCH: u32 = 1 << 9;
 /// The answer comes when the change is durable.
 pub const SYNC: u32 = 1 << 10;
+/// It is made only while the client has a lock of the file: one that was cut off writes nothing on
+/// what it knew when it had.
+pub const LOCKED: u32 = 1 << 11;
 /// The failure of a change whose memory the service cannot reach: EFAULT.
 pub const MEMORY_GONE: i32 = super::ERRNO + 14;
 

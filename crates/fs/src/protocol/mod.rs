@@ -30,14 +30,16 @@ pub use batch::{
     BATCH_GOES_ON, BATCH_MAX, BATCH_QUIET, BatchChange, BatchDone, BatchHead, BatchItem, batch_of,
     parse_batch, parse_batch_done,
 };
-pub use bytes::{APPEND, FROM_HERE, FROM_MEMORY, FsChangeArgs, FsSource, MEMORY_GONE, PUNCH, SYNC};
+pub use bytes::{
+    APPEND, FROM_HERE, FROM_MEMORY, FsChangeArgs, FsSource, LOCKED, MEMORY_GONE, PUNCH, SYNC,
+};
 pub use errno::{ERRNO, errno_of_failure, failure_of_errno};
 pub use layout::FsLayout;
 pub use lists::{FsName, is_name, is_target, parse_list, parse_walk};
 pub use locks::{
     EXCLUSIVE, FsLockAnswer, FsLockArgs, GRANTED, LockKind, QUEUED, RECLAIM, SHARED, TAKEN,
 };
-pub use notes::{FsNote, FsNotice, LEASE, NOTES, StalePart};
+pub use notes::{FsNote, FsNotice, HERE, LEASE, NOTES, StalePart};
 pub use ranges::{ByteRange, LockRanges};
 pub use scans::{
     SCAN_CLIENT, SCAN_CONTEXT, SCAN_DONE, SCAN_ENTRY, SCAN_FAILED, SCAN_FILES_MAX, SCAN_FIRST,

@@ -10,10 +10,13 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The version of these messages.
-pub const NOTES: Protocol = Protocol::version(4);
+pub const NOTES: Protocol = Protocol::version(5);
 
 /// How long a client may keep what it was told, from when it asked.
 pub const LEASE: Duration = Duration::from_secs(5);
+
+/// How often a client that has asked for locks says that it is there.
+pub const HERE: Duration = Duration::from_secs(3);
 
 /// A client's message. It is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +33,8 @@ pub enum FsNote {
     },
     /// This client keeps names and attributes for [`LEASE`], and says what it keeps no longer.
     Keeps,
+    /// This client is there, and has the locks that it has: said every [`HERE`].
+    Here,
     /// This client ends, and keeps nothing any more.
     KeepsNothing,
     /// What a notice named is no longer kept here.
@@ -52,6 +57,8 @@ pub enum FsNotice {
         /// What of it.
         what: StalePart,
     },
+    /// The client was not heard for too long: its locks are others' now.
+    LocksLost,
     /// A lock that waited under this number is the client's now.
     Granted {
         /// Which.

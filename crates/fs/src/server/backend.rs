@@ -502,6 +502,7 @@ impl RegionBackend for FsBackend {
                     self.closed(inode);
                 }
             }
+            FsNote::Here => self.locks.heard(caller.peer),
             FsNote::Keeps => self.leases.keeps(caller.peer),
             FsNote::KeepsNothing => {
                 let released = self.leases.keeps_nothing(caller.peer);

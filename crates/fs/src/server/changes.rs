@@ -6,10 +6,11 @@ use super::backend::{FsBackend, PIECE_MAX};
 use super::call::{FsCall, FsWork, OwnWork, WriteStage, WriteWork};
 use super::entries::EntryKind;
 use super::io::IoDone;
+use super::locking::{WriteFence, client_of};
 use crate::plan::{ChangeNeeds, ChangePlan, Found, Known, lay_out, module_args, needs, plan};
 use crate::protocol::{
     APPEND, BLOCK_LEN, FsChangeArgs, FsExtent, FsInodeArgs, FsLayout, FsReadArgs, FsSource, FsWho,
-    GROW, KEEP_TIMES, MEMORY_GONE, PUNCH, RESIZE, SIZE_MAX, SYNC, failure_of_errno,
+    GROW, KEEP_TIMES, LOCKED, MEMORY_GONE, PUNCH, RESIZE, SIZE_MAX, SYNC, failure_of_errno,
 };
 use outboard_active::Outcome;
 use outboard_active::service::BackendCaller;
@@ -18,7 +19,10 @@ use outboard_offcode::executor::Request;
 /// How often a change is planned, while others change the file.
 const TRIES_MAX: u32 = 64;
 /// What a client may ask for.
-const KNOWN: u32 = GROW | RESIZE | KEEP_TIMES | APPEND | PUNCH | SYNC;
+const KNOWN: u32 = GROW | RESIZE | KEEP_TIMES | APPEND | PUNCH | SYNC | LOCKED;
+
+/// Why a write under a lock is made later.
+const STILL_SAID: &str = "clients still say which locks they had before the service started";
 
 impl FsBackend {
     pub(super) fn begin_write(&mut self, caller: BackendCaller, request: Request) {
@@ -31,6 +35,13 @@ impl FsBackend {
         // Numbers beyond this must not be reckoned with.
         if change.offset.max(change.size) > SIZE_MAX {
             return self.fail(token, libc::EFBIG, "a file has at most 8 TiB");
+        }
+        if change.which & LOCKED != 0 {
+            match self.locks.fence(client_of(&request), change.inode) {
+                WriteFence::Open => {}
+                WriteFence::Soon => return self.answer(token, Outcome::Busy(STILL_SAID.into())),
+                WriteFence::Shut => return self.fail(token, libc::EIO, "the lock is lost"),
+            }
         }
         let (bytes, from) = match source {
             FsSource::Here(bytes) => (bytes.to_vec(), None),

@@ -1,8 +1,10 @@
 //! Locks of clients: requests for them, and sessions that come, go and come back.
 //!
 //! A session is a client, whatever connection it has. What it holds, it holds for a while after its
-//! connection has ended ([`GRACE`], as what it has open); what it waits for ends at once: it asks
-//! again when it is back.
+//! connection has ended, or after it was heard for the last time ([`GRACE`], as what it has open):
+//! a connection may be silent for long before it ends. What it waits for ends with the connection:
+//! it asks again when it is back. A client that has lost a lock may have sent a write before, which
+//! comes late: what is written under a lock says so, and is refused.
 //!
 //! The table is in memory only. After a restart of the service clients say what they hold
 //! ([`RECLAIM`]); as long as they may still come (the same time), nobody else gets a lock:
@@ -14,8 +16,8 @@
 use super::backend::FsBackend;
 use super::locks::{LockOwner, LockResult, LockTable, LockWanted};
 use crate::protocol::{
-    FsInode, FsLayout, FsLockAnswer, FsLockArgs, FsNotice, GRANTED, LockKind, QUEUED, RECLAIM,
-    TAKEN,
+    FsInode, FsLayout, FsLockAnswer, FsLockArgs, FsNotice, GRANTED, HERE, LockKind, QUEUED,
+    RECLAIM, TAKEN,
 };
 use outboard_active::Outcome;
 use outboard_active::service::{BackendCaller, BackendStep};
@@ -29,6 +31,11 @@ use std::time::{Duration, Instant};
 
 /// How long a client may be gone.
 const GRACE: Duration = Duration::from_secs(10);
+/// How often it is looked at who is gone.
+const LOOK: Duration = Duration::from_secs(1);
+/// Looking later than that is no wonder on a busy machine.
+const LATE: Duration = Duration::from_secs(2);
+const _: () = assert!(HERE.as_secs() * 3 < GRACE.as_secs(), "one word may come late");
 
 type SessionKey = (NodeId, [u64; 2]);
 
@@ -36,8 +43,23 @@ type SessionKey = (NodeId, [u64; 2]);
 struct LockSession {
     key: SessionKey,
     peer: Option<PeerId>,
-    /// When it has lost what it holds, once its connection has ended.
-    until: Option<Instant>,
+    /// When it was heard, or its connection has ended.
+    heard: Instant,
+    /// As requests name it.
+    client: ClientId,
+}
+
+type ClientId = Option<[u8; 16]>;
+
+/// Whether a client may write under a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WriteFence {
+    /// It has one.
+    Open,
+    /// It may come to say that it has.
+    Soon,
+    /// It has none any more.
+    Shut,
 }
 
 /// The file that says that somebody may have a lock.
@@ -56,7 +78,10 @@ pub(super) struct LockService {
     sessions: HashMap<u64, LockSession>,
     by_key: HashMap<SessionKey, u64>,
     by_peer: HashMap<PeerId, u64>,
+    by_client: HashMap<[u8; 16], u64>,
     next: u64,
+    /// When sessions are looked at.
+    look: Option<Instant>,
     marker: LockMarker,
     /// Until when those come back that had locks before the service started.
     grace: Option<Instant>,
@@ -104,7 +129,9 @@ impl LockService {
             sessions: HashMap::new(),
             by_key: HashMap::new(),
             by_peer: HashMap::new(),
+            by_client: HashMap::new(),
             next: 0,
+            look: None,
             marker,
             grace,
             later: Vec::new(),
@@ -118,13 +145,16 @@ impl LockService {
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let sessions = self.sessions.values().filter_map(|session| session.until);
-        sessions.chain(self.grace).chain(self.marker.until).min()
+        [self.look, self.grace, self.marker.until].into_iter().flatten().min()
     }
 
     /// The session that a client names, and whether it has anything; `None`: its connection has
     /// another one.
-    fn session(&mut self, caller: BackendCaller, named: [u64; 2]) -> Option<(u64, bool)> {
+    fn session(
+        &mut self,
+        (caller, client): (BackendCaller, ClientId),
+        named: [u64; 2],
+    ) -> Option<(u64, bool)> {
         let key = (caller.node, named);
         let known = self.by_key.get(&key).copied();
         if let Some(other) = self.by_peer.get(&caller.peer).filter(|id| Some(**id) != known) {
@@ -136,7 +166,8 @@ impl LockService {
         }
         let id = known.unwrap_or(self.next);
         self.next += u64::from(known.is_none());
-        let session = LockSession { key, peer: Some(caller.peer), until: None };
+        let heard = Instant::now();
+        let session = LockSession { key, peer: Some(caller.peer), heard, client };
         let before = self.sessions.insert(id, session).and_then(|before| before.peer);
         if let Some(before) = before.filter(|before| *before != caller.peer) {
             // Its waits were those of a connection that it has left.
@@ -145,6 +176,8 @@ impl LockService {
         }
         self.by_key.insert(key, id);
         self.by_peer.insert(caller.peer, id);
+        client.map(|client| self.by_client.insert(client, id));
+        self.look.get_or_insert(heard + LOOK);
         Some((id, self.table.has_any(id)))
     }
 
@@ -153,6 +186,25 @@ impl LockService {
         if let Some(session) = self.sessions.remove(&id) {
             self.by_key.remove(&session.key);
             session.peer.map(|peer| self.by_peer.remove(&peer));
+            session.client.map(|client| self.by_client.remove(&client));
+        }
+    }
+
+    /// A client says something.
+    pub(super) fn heard(&mut self, peer: PeerId) {
+        let session = self.by_peer.get(&peer).and_then(|id| self.sessions.get_mut(id));
+        if let Some(session) = session {
+            session.heard = Instant::now();
+        }
+    }
+
+    /// Whether a client may write to a file under a lock.
+    pub(super) fn fence(&self, client: ClientId, inode: FsInode) -> WriteFence {
+        let session = client.and_then(|client| self.by_client.get(&client));
+        match session.is_some_and(|session| self.table.has(*session, inode)) {
+            true => WriteFence::Open,
+            false if self.grace.is_some() => WriteFence::Soon,
+            false => WriteFence::Shut,
         }
     }
 
@@ -164,31 +216,44 @@ impl LockService {
             return self.end(id);
         }
         if let Some(session) = self.sessions.get_mut(&id) {
-            (session.peer, session.until) = (None, Some(now + GRACE));
+            (session.peer, session.heard) = (None, now);
         }
     }
 
-    fn expire(&mut self, now: Instant) {
-        let late = self.sessions.iter().filter(|(_, one)| one.until.is_some_and(|at| at <= now));
-        for id in late.map(|(id, _)| *id).collect::<Vec<_>>() {
-            tracing::info!("a client that has not come back has lost its locks");
-            self.end(id);
+    /// Ends sessions that were not heard for too long; the connections of those that have one.
+    fn expire(&mut self, now: Instant) -> Vec<PeerId> {
+        let mut told = Vec::new();
+        if let Some(at) = self.look.filter(|at| *at <= now) {
+            if now - at > LATE {
+                // It is this process that was away: what clients said meanwhile is not read yet.
+                self.sessions.values_mut().for_each(|one| one.heard = now);
+            }
+            let late = self.sessions.iter().filter(|(_, one)| one.heard + GRACE <= now);
+            for (id, peer) in late.map(|(id, one)| (*id, one.peer)).collect::<Vec<_>>() {
+                if self.table.has_any(id) {
+                    tracing::info!("a client that was not heard for too long has lost its locks");
+                    told.extend(peer);
+                }
+                self.end(id);
+            }
+            self.look = (!self.sessions.is_empty()).then_some(now + LOOK);
         }
         if self.grace.is_some_and(|until| until <= now) {
             self.grace = None;
         }
+        told
     }
 
     /// What an entry does; the error is the number and the words of a failure.
     fn ask(
         &mut self,
-        caller: BackendCaller,
+        (caller, client): (BackendCaller, ClientId),
         entry: &str,
         args: &FsLockArgs,
     ) -> Result<FsLockAnswer, (i32, &'static str)> {
         let kind = LockKind::of(args.kind).filter(|_| args.is_sound());
         let kind = kind.ok_or((libc::EINVAL, "these are no arguments of a lock"))?;
-        let session = self.session(caller, args.session);
+        let session = self.session((caller, client), args.session);
         let (session, is_known) =
             session.ok_or((libc::EINVAL, "the connection has locks of another client"))?;
         let owner = LockOwner { session, owner: args.owner };
@@ -264,6 +329,11 @@ impl LockService {
     }
 }
 
+/// The client of a request, whatever connection it has.
+pub(super) fn client_of(request: &Request) -> ClientId {
+    request.id.map(|id| id.client)
+}
+
 impl FsBackend {
     /// A request for a lock.
     pub(super) fn lock_asked(&mut self, caller: BackendCaller, request: Request) {
@@ -275,7 +345,7 @@ impl FsBackend {
             return self.locks.later.push((caller, request));
         }
         self.counters.locks += 1;
-        let answer = self.locks.ask(caller, &request.entry, &args);
+        let answer = self.locks.ask((caller, client_of(&request)), &request.entry, &args);
         self.locks.mark(Instant::now());
         match answer {
             Ok(answer) => {
@@ -308,7 +378,9 @@ impl FsBackend {
         if self.locks.deadline().is_none_or(|at| at > now) {
             return;
         }
-        self.locks.expire(now);
+        for peer in self.locks.expire(now) {
+            self.notify(BackendStep::Notice { peer, bytes: FsNotice::LocksLost.encode() });
+        }
         if self.locks.grace.is_none() {
             for (caller, request) in std::mem::take(&mut self.locks.later) {
                 self.lock_asked(caller, request);

@@ -209,6 +209,12 @@ impl LockTable {
         self.counts.get(&session).is_some_and(|count| *count > 0)
     }
 
+    /// Whether a session holds a lock of a file.
+    pub(super) fn has(&self, session: u64, inode: FsInode) -> bool {
+        let locks = self.inodes.get(&inode);
+        locks.is_some_and(|locks| locks.held.keys().any(|owner| owner.session == session))
+    }
+
     /// Whether nobody holds anything.
     pub(super) fn is_empty(&self) -> bool {
         self.holding.is_empty()
