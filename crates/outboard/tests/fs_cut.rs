@@ -1,6 +1,6 @@
-//! Links that are cut while a mount keeps names, bytes and locks: to the server, from it, both ways.
-//! What others do meanwhile waits for a bounded time only, and who was away cannot write on what it
-//! knew.
+//! Links that are cut while a mount keeps names, bytes and locks: to the server, from it, both
+//! ways. What others do meanwhile waits for a bounded time only, and who was away cannot write on
+//! what it knew.
 
 #[path = "home/cable.rs"]
 mod cable;

@@ -1,5 +1,6 @@
 //! Locks, as the service keeps them: each operation is one request that is answered at once. Who
-//! waits is told by a notice. A client that has asked for a lock says from then on that it is there.
+//! waits is told by a notice. A client that has asked for a lock says from then on that it is
+//! there.
 
 use super::error::FsError;
 use super::{FsCaller, FsClient, whole};
