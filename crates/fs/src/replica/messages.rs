@@ -35,7 +35,7 @@ pub(super) const NUMBER_MAX: u64 = 1 << 62;
 impl FollowedStore {
     /// Whether there can be such a store.
     pub(super) fn check(&self) -> Result<(), ReplicaError> {
-        let FollowedStore { block_count, region_len, .. } = *self;
+        let Self { block_count, region_len, .. } = *self;
         StoreShape { block_count, region_len }.check()?;
         match self.epoch < NUMBER_MAX && self.base < NUMBER_MAX {
             true => Ok(()),
