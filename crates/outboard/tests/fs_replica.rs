@@ -415,8 +415,10 @@ fn what_was_synced_is_there_whenever_either_is_killed() {
             scope.spawn(|| replace_files(directory, seed + round, &versions, &is_enough));
             thread::sleep(Duration::from_millis(200 + 131 * (round * 5 % 12)));
             if round % 2 == 1 {
-                // It is away for a moment, and in step again.
+                // It is away for a moment, in which what is synced is on one disk only, and in step
+                // again. The server sees its end at once.
                 two.second.kill_service();
+                thread::sleep(Duration::from_secs(1));
                 wait_for(&home, &two.first.address, "in step");
             }
             thread::sleep(Duration::from_millis(50 + 77 * (round * 7 % 11)));

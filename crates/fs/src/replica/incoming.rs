@@ -9,7 +9,7 @@
 //! ```
 
 use super::held::{HeldStore, check_blocks};
-use super::messages::{CopyHead, FRAME_MAX, FollowedStore, PROTOCOL, ReplicaMessage};
+use super::messages::{CopyHead, FRAME_MAX, FollowedStore, NUMBER_MAX, PROTOCOL, ReplicaMessage};
 use super::stream::ReplicaError;
 use crate::protocol::BLOCK_LEN;
 use crate::store::role::{self, StoreRole};
@@ -63,6 +63,11 @@ impl IncomingCopy {
         followed: &FollowedStore,
         head: &CopyHead,
     ) -> Result<Self, ReplicaError> {
+        followed.check()?;
+        if head.seq < followed.base || head.seq >= NUMBER_MAX {
+            let what = format!("a copy of commit {}, where {} is first", head.seq, followed.base);
+            return Err(ReplicaError::Hostile(what));
+        }
         let dir = store.join(NEXT);
         unless_absent(fs::remove_dir_all(&dir)).map_err(disk(NEXT))?;
         DirBuilder::new().mode(0o700).create(&dir).map_err(disk(NEXT))?;

@@ -3,6 +3,8 @@
 //! Each message is a frame: its bytes' number (4, little-endian), then the bytes. A client of the
 //! file system, which says something else, is therefore told apart by its first bytes.
 
+use super::stream::ReplicaError;
+use crate::store::StoreShape;
 use outboard_cluster::codec::Protocol;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +27,21 @@ pub(super) struct FollowedStore {
     pub(super) incarnation: u64,
     /// What the store's numbers are ahead of that journal's.
     pub(super) base: u64,
+}
+
+/// What no number of commits or of epochs reaches.
+pub(super) const NUMBER_MAX: u64 = 1 << 62;
+
+impl FollowedStore {
+    /// Whether there can be such a store.
+    pub(super) fn check(&self) -> Result<(), ReplicaError> {
+        let Self { block_count, region_len, .. } = *self;
+        StoreShape { block_count, region_len }.check()?;
+        match self.epoch < NUMBER_MAX && self.base < NUMBER_MAX {
+            true => Ok(()),
+            false => Err(ReplicaError::Hostile("its numbers are beyond all".into())),
+        }
+    }
 }
 
 /// A whole copy that begins.

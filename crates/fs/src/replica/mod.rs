@@ -24,6 +24,8 @@ mod place;
 pub(crate) mod ship;
 pub(crate) mod shipping;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub use ask::{PromotedReplica, promote, replica_state};
 pub use messages::ReplicaState;

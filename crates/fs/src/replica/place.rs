@@ -97,6 +97,7 @@ impl ReplicaPlace {
         if self.promoted.is_some() {
             return Err(ReplicaError::Refused("this replica has just been promoted".into()));
         }
+        followed.check()?;
         let Some(held) = &self.held else { return Ok(()) };
         if self.of().is_some_and(|of| of != followed.uuid) {
             let why = "this replica follows another store: name an empty directory to it, to \

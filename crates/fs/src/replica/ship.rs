@@ -33,6 +33,8 @@ const LONG: Duration = Duration::from_secs(300);
 const BEAT: Duration = Duration::from_secs(1);
 /// How long nothing is tried after that has failed.
 const PAUSE: Duration = Duration::from_millis(500);
+/// Letters of a refusal that are shown.
+const WHY_MAX: usize = 500;
 /// The service of both.
 const SERVICE: &str = "fs";
 /// The metadata of a copy, while it is made.
@@ -339,7 +341,7 @@ fn answered(stream: &mut ReplicaStream, limit: Duration) -> Result<u64, ReplicaE
 pub(super) fn unexpected(answer: ReplicaAnswer) -> ReplicaError {
     match answer {
         ReplicaAnswer::Superseded { epoch } => ReplicaError::Superseded { epoch },
-        ReplicaAnswer::Refused(why) => ReplicaError::Refused(why),
+        ReplicaAnswer::Refused(why) => ReplicaError::Refused(why.chars().take(WHY_MAX).collect()),
         _ => ReplicaError::Foreign,
     }
 }

@@ -33,7 +33,8 @@ pub struct StoreShape {
 }
 
 impl StoreShape {
-    fn check(self) -> Result<(), FsStoreError> {
+    /// Whether a store can have it.
+    pub(crate) fn check(self) -> Result<(), FsStoreError> {
         if self.block_count == 0 || self.block_count > BLOCKS_MAX {
             let limits = "a store has one to 2^36 blocks of 4,096 bytes";
             return Err(FsStoreError::Shape { what: "blocks", found: self.block_count, limits });

@@ -127,3 +127,19 @@ fn whoever_does_not_wait_when_told_is_stopped() {
     assert!(was_behind);
     assert!(matches!(world.store.failure(), Some(StoreFailure::Overrun { .. })));
 }
+
+#[test]
+fn two_who_want_a_snapshot_exclude_each_other() {
+    let mut random = Random::new(5);
+    let world = used(options(on_request()), &mut random);
+    let file = || tempfile::tempfile().expect("a file");
+    let (snapshots, other) = (world.store.snapshots(), world.store.snapshots());
+    let (_head, hold) = snapshots.begin(file()).expect("made");
+    assert!(world.store.held().is_some());
+    let refused = other.begin(file()).map(drop);
+    assert!(matches!(refused, Err(FsStoreError::SnapshotUnderWay)), "{refused:?}");
+    assert!(world.store.held().is_some(), "the first one's blocks are held still");
+    drop(hold);
+    assert!(world.store.held().is_none());
+    drop(other.begin(file()).expect("it is over"));
+}
