@@ -627,15 +627,18 @@ fn a_user_without_rights_mounts() {
     let (path, program) = (place.path(), place.path().join("outboard"));
     shell(&home.0, "test -e .config/outboard/key");
     fs::copy(env!("CARGO_BIN_EXE_outboard"), &program).expect("copied");
-    let script = "mkdir mnt && cp -r \"$1\" .config && chmod 755 . && chown -R nobody . && \
+    // Without udev the device may be root's alone.
+    let script = "mkdir mnt dev && cp -r \"$1\" .config && chmod 755 . && chown -R nobody . && \
+                  if [ $(stat -c %a /dev/fuse) != 666 ]; then mount -t tmpfs -o dev none dev && \
+                  mknod -m 666 dev/fuse c 10 229 && mount --bind dev/fuse /dev/fuse; fi && \
                   exec setpriv --reuid nobody --regid nogroup --clear-groups \
                   sh -ec \"$2\" sh \"$3\"";
     let as_nobody = "export HOME=$PWD XDG_CACHE_HOME=$PWD; ./outboard fs mount \"$1\" mnt\n\
         trap './outboard fs umount mnt' EXIT\n\
         grep \"$PWD/mnt fuse.outboard\" /proc/self/mounts\n\
         cp /bin/true mnt/suid; chmod u+s mnt/suid; stat -c '%A %U' mnt/suid; mnt/suid";
-    let mut command = Command::new("sh");
-    command.args(["-ec", script, "sh"]).arg(home.0.join(".config"));
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-ec", script, "sh"]).arg(home.0.join(".config"));
     command.arg(as_nobody).arg(format!("{}:/", served.address)).current_dir(path);
     let output = command.output().expect("a shell");
     let (told, error) =

@@ -24,6 +24,20 @@ const READ_MAX: usize = 1 << 20;
 /// Threads that take the kernel's requests.
 const THREADS: usize = 12;
 
+/// What to do where the device cannot be opened.
+fn device_advice(errno: Errno) -> String {
+    match errno {
+        Errno::ACCESS | Errno::PERM => format!(
+            "it must be everybody's to open, as udev makes it (chmod 666 {DEVICE}), and a \
+             container be started with --device {DEVICE}"
+        ),
+        _ => format!(
+            "load the kernel's module (modprobe fuse), and in a container start it with \
+             --device {DEVICE}"
+        ),
+    }
+}
+
 /// Why nothing is mounted, or unmounted. This machine or the caller is at fault.
 #[derive(Debug, thiserror::Error)]
 pub enum FsMountError {
@@ -36,10 +50,7 @@ pub enum FsMountError {
         why: io::Error,
     },
     /// The kernel's device.
-    #[error(
-        "{DEVICE} cannot be opened: {errno}; load the kernel's module (modprobe fuse), and in a \
-         container start it with --device {DEVICE}"
-    )]
+    #[error("{DEVICE} cannot be opened: {errno}; {}", device_advice(*errno))]
     Device {
         /// What the system says.
         errno: Errno,
