@@ -297,6 +297,8 @@ fn a_replica_that_is_killed_catches_up() {
     });
     assert!(rounds > 20, "{rounds} rounds");
     wait_for(&home, &address, "in step");
+    // The last name may not be synced.
+    File::open(&mounted.directory).expect("opened").sync_all().expect("synced");
     let hash = home.told(&["fs", "tree-hash", &format!("{address}:/")]);
     drop(mounted);
     first.kill_all();

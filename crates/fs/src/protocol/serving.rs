@@ -44,9 +44,13 @@ impl FsServing {
         [self.epoch, u64::from(self.replica.is_some()), phase, for_s, lacks].bytes()
     }
 
-    /// Of these bytes; `None`: they are another release's.
+    /// Of these bytes; `None`: they are another release's. A region that only active code works on
+    /// has nobody who says anything.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
+        if bytes.is_empty() {
+            return Some(Self::default());
+        }
         let ([epoch, has_replica, phase, for_s, lacks], []) = <[u64; 5]>::split(bytes)? else {
             return None;
         };
@@ -67,6 +71,7 @@ mod tests {
         }
         assert_eq!(replica.map(|one| one.phase()), Some("in step"));
         assert_eq!(ServedReplica::new(u64::MAX, 0, 0).phase(), "unknown");
+        assert_eq!(FsServing::parse(&[]), Some(FsServing::default()));
         assert_eq!(FsServing::parse(&[0; 39]), None);
         assert_eq!(FsServing::parse(&[0; 41]), None);
     }

@@ -183,7 +183,11 @@ fn begin(
     }
     let recovered = opened.recover()?;
     if let Some(why) = &recovered.passed_over {
-        tracing::warn!(why, "the newer checkpoint is not used");
+        tracing::warn!(
+            why,
+            "a checkpoint is not whole, and the other one is used: it was being written when the \
+             server ended, or the disk has changed it"
+        );
     }
     if !recovered.is_orderly && recovered.last_seq > 0 {
         // Who had a lock is not known: all are waited for.

@@ -72,7 +72,7 @@ impl OpenedStore {
                 // There is one only, until the first that follows it is made.
                 Err(FsStoreError::Disk { source, .. })
                     if source.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => why.push(error.to_string()),
+                Err(error) => why.push(in_short(&error)),
             }
         }
         found.sort_unstable_by(|one, other| other.cmp(one));
@@ -82,7 +82,7 @@ impl OpenedStore {
                     let why = (!why.is_empty()).then(|| why.join("; "));
                     return Ok((summary, memory, why));
                 }
-                Err(error @ FsStoreError::Damaged { .. }) => why.push(error.to_string()),
+                Err(error @ FsStoreError::Damaged { .. }) => why.push(in_short(&error)),
                 Err(error) => return Err(error),
             }
         }
@@ -103,6 +103,14 @@ impl OpenedStore {
         let mut replaying = Replaying { expected, memory: None };
         let log = scan(self.disk.as_ref(), &self.superblock.uuid, &mut replaying)?;
         Ok((newest, log, replaying.expected - 1))
+    }
+}
+
+/// What is wrong with a file of two: the other one may do.
+fn in_short(error: &FsStoreError) -> String {
+    match error {
+        FsStoreError::Damaged { file, what } => format!("{file}: {what}"),
+        error => error.to_string(),
     }
 }
 
