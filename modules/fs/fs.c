@@ -46,6 +46,15 @@ OB_ENTRY(init)
     return 0;
 }
 
+/* Which use of a number this is. A store that has lost what was not synced, or a replica that takes
+ * its server's place, uses a number again that somebody may still have open: counting would come to
+ * the same generation, the time does not. */
+static uint32_t generation_of(uint32_t counted)
+{
+    uint32_t now = (uint32_t)(ob_wall_ns() >> 20);
+    return now == 0 || now == counted - 1 ? counted : now;
+}
+
 /* The record of something new in a directory. */
 static void begin(const struct tree *tree, struct user who, const struct fs_answer *dir,
                   const struct fs_make_args *args, struct fs_answer *node)
@@ -60,6 +69,7 @@ static void begin(const struct tree *tree, struct user who, const struct fs_answ
     else if (who.uid != 0 && !is_in(who, gid) && (mode & 0010))
         mode &= ~SETGID;
     node->inode.number = inode_new(tree->inodes, mode, &node->record);
+    node->record.generation = generation_of(node->record.generation);
     node->inode.generation = node->record.generation;
     struct inode *record = &node->record;
     record->tenant = (uint16_t)who.tenant;

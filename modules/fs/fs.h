@@ -61,7 +61,7 @@
 #define FS_UNLINK_MAX 8u
 #define FS_WALK_MAX 256u
 /* Tenants, at most; a limit that is none. */
-#define FS_TENANTS_MAX 65535u
+#define FS_TENANTS_MAX 65534u
 #define FS_NO_LIMIT UINT64_MAX
 /* Bytes of an extended attribute's name and of its value, and of all that an inode has, each with
  * 8 bytes and filled up to a multiple of 8. */
@@ -102,6 +102,9 @@
 #define FS_XATTR_CREATE 1u
 #define FS_XATTR_REPLACE 2u
 
+/* The tenant of the service itself, which is user 0 also where user 0 of clients is nobody. The
+ * service writes the tenant of every client. */
+#define FS_SERVICE 65535u
 /* Who asks: the groups beside `gid`, as many as `groups_len` says; the tenant that pays for what is
  * made, 0 for nobody. */
 struct fs_who {

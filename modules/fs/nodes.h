@@ -197,7 +197,7 @@ static struct user user_of(const struct tree *tree, const struct fs_who *who)
 {
     if (who->groups_len > FS_GROUPS_MAX)
         FAIL(E_INVAL, "a user is said to be in up to 13 groups beside the first one");
-    if (who->uid == 0 && (tree->flags & FS_SQUASH_ROOT))
+    if (who->uid == 0 && who->tenant != FS_SERVICE && (tree->flags & FS_SQUASH_ROOT))
         return (struct user){FS_NOBODY, FS_NOBODY, 0, who->tenant, who->groups};
     return (struct user){who->uid, who->gid, who->groups_len, who->tenant, who->groups};
 }

@@ -611,6 +611,33 @@ fn what_cannot_be_served_or_mounted_is_said() {
     drop(mounted);
 }
 
+/// Users other than root and nobody do what they may where root is nobody.
+#[test]
+fn users_write_their_own_files_where_root_is_nobody() {
+    if !is_root() {
+        // There is no other user then.
+        return;
+    }
+    let home = Home::new("fs-own");
+    let store = home.0.join("store");
+    let table = format!("serve = [\"fs\"]\n[fs]\nsize = \"64MiB\"\nstore = {store:?}\n");
+    fs::write(home.0.join("node.toml"), table).expect("written");
+    let (node, address) = home.node(&["--config", "node.toml"]);
+    let mounted = Mounted::at(&home, &address, "mnt", "allow_other");
+    mounted.run("mkdir d && chmod 1777 d");
+    let script = "umask 77; cd d; printf abc > a; cp -p a b; cp -a b c; cmp a b; cmp b c; \
+                  printf def >> c; chmod 200 c; printf ghi >> c; chmod 600 c; \
+                  test $(cat c) = abcdefghi; stat -c '%a %u %s' a b c";
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=5", "--regid=60", "--clear-groups", "sh", "-ec", script]);
+    let output = command.current_dir(&mounted.directory).output().expect("setpriv");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(told, "600 5 3\n600 5 3\n600 5 9\n");
+    drop((mounted, node));
+}
+
 /// A user without rights mounts by fusermount3; neither set-user-id programs nor devices count.
 #[test]
 fn a_user_without_rights_mounts() {

@@ -242,3 +242,31 @@ fn nobody_finds_lines_that_he_may_not_read() {
     assert_eq!(error.matches("Permission denied").count(), 2, "{error}");
     assert_eq!(output.status.code(), Some(2));
 }
+
+/// Many look for the same, and for others' patterns, with one key.
+#[test]
+fn who_looks_for_the_same_is_in_nobody_s_way() {
+    let home = Home::new("fs-grep-many");
+    let served = Served::start(&home, &["--size", "64MiB"]);
+    let mounted = Mounted::of(&home, &served, "mnt", "");
+    fs::write(mounted.path("text"), b"a needle\nnothing\n").expect("written");
+    std::thread::scope(|scope| {
+        for who in 0..4 {
+            let (home, mounted) = (&home, &mounted);
+            scope.spawn(move || {
+                for round in 0..12 {
+                    // More patterns than an identity may have modules.
+                    let own = format!("ne*dle|{who}-{round}");
+                    for pattern in ["ne+dle", &own] {
+                        let words = ["fs", "grep", "-rcE", pattern, "."];
+                        let output = home.command(&words).current_dir(&mounted.directory).output();
+                        let output = output.expect("it runs");
+                        let error = String::from_utf8_lossy(&output.stderr);
+                        assert_eq!(output.status.code(), Some(0), "{pattern}: {error}");
+                        assert_eq!(output.stdout, b"./text:1\n", "{pattern}");
+                    }
+                }
+            });
+        }
+    });
+}

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Bits of a file system's flags; above them is where tenants are.
 const FLAG_BITS: u32 = 16;
 const HEAD: u64 = 16;
-const TENANTS_MAX: u64 = 65535;
+const TENANTS_MAX: u64 = 65534;
 
 /// Blocks and inodes of each tenant.
 #[derive(Debug, Default)]

@@ -143,6 +143,7 @@ pub struct FsClient {
     tells_opens: bool,
     unsynced: UnsyncedNames,
     fenced: FencedFiles,
+    scanner: Mutex<Vec<u8>>,
     root: FsInode,
     /// Who this is to the service, whatever the connection.
     session: [u64; 2],
@@ -203,6 +204,7 @@ impl FsClient {
             tells_opens: options.tells_opens && options.variant != FsVariant::Rdma,
             unsynced: UnsyncedNames::default(),
             fenced: FencedFiles::default(),
+            scanner: Mutex::default(),
             root,
             session: random_session()?,
             is_ended: AtomicBool::new(false),

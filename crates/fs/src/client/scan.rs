@@ -4,9 +4,9 @@
 use super::error::{FsError, result_of};
 use super::transfer::UnderWay;
 use super::{FsCaller, FsClient};
-use crate::protocol::{FsInode, ScanArgs, scan_args};
+use crate::protocol::{ERRNO, FsInode, ScanArgs, scan_args};
 use outboard_active::{ActiveError, ModuleHash, Outcome};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +15,10 @@ const NAME: &str = "fs-scan";
 const ENTRY: &str = "scan";
 /// How long a client waits before it asks a busy service again.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
+/// The service has no such module: there was no room, and another client has made some (ENOEXEC).
+const NOT_LOADED: i32 = ERRNO + 8;
+/// How often a module is loaded for one request.
+const LOADS_MAX: u32 = 16;
 
 /// A request to look through files that is under way; dropped, it is given up.
 #[derive(Debug)]
@@ -24,31 +28,35 @@ pub struct PendingScan {
 }
 
 impl FsClient {
-    /// Loads a module that finds lines. [`Self::drop_scanner`] takes it back.
+    /// Loads a module that finds lines. It stays, for whoever looks for the same, until there is no
+    /// room: then those of all clients of this identity go, and whoever needs one loads it again.
     ///
     /// # Errors
     /// [`FsError`].
     pub fn load_scanner(&self, module: &[u8]) -> Result<ModuleHash, FsError> {
+        *self.scanner() = module.to_vec();
         let mut driven = self.driver.lock();
         match driven.client.load(NAME, module) {
             Err(ActiveError::NotLoaded { .. }) => {}
             loaded => return Ok(loaded?.0),
         }
-        // Clients that were killed have left some behind.
         for old in driven.client.list()? {
             if old.name == NAME {
-                driven.client.drop_module(ModuleHash(old.module))?;
+                // Another client may have done it.
+                let _dropped = driven.client.drop_module(ModuleHash(old.module));
             }
         }
         Ok(driven.client.load(NAME, module)?.0)
     }
 
-    /// Takes a module back that finds lines.
-    ///
-    /// # Errors
-    /// [`FsError`].
-    pub fn drop_scanner(&self, module: ModuleHash) -> Result<(), FsError> {
-        Ok(self.driver.lock().client.drop_module(module)?)
+    /// The module that was loaded last.
+    fn scanner(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.scanner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn load_scanner_again(&self) -> Result<(), FsError> {
+        let module = self.scanner().clone();
+        self.load_scanner(&module).map(drop)
     }
 
     /// Begins to look through files.
@@ -93,6 +101,7 @@ impl PendingScan {
     /// [`FsError`].
     pub fn end(mut self, caller: &FsCaller) -> Result<Vec<u8>, FsError> {
         const NO_SCAN: FsError = FsError::Answer { entry: ENTRY };
+        let mut loads = 0;
         loop {
             let (outcome, bytes) = self.call.end_with_bytes(caller, NO_SCAN)?;
             let client = Arc::clone(self.call.client());
@@ -102,6 +111,10 @@ impl PendingScan {
                     thread::sleep(BUSY_PAUSE);
                 }
                 Outcome::Unknown => return Err(FsError::TimedOut),
+                Outcome::Failed { code, .. } if code == NOT_LOADED && loads < LOADS_MAX => {
+                    loads += 1;
+                    client.load_scanner_again()?;
+                }
                 outcome => {
                     let inline = result_of(outcome)?;
                     return bytes.unwrap_or(Ok(inline));

@@ -7,14 +7,15 @@ use super::calls::NewTimes;
 use super::driver::EndedCall;
 use super::error::{FsError, result_of};
 use super::rdma::RdmaVariant;
-use super::{CHANGE, FsCaller, FsClient, TRANSFER_MAX, whole};
+use super::{BUSY_PAUSE, CHANGE, FsCaller, FsClient, TRANSFER_MAX, whole};
 use crate::protocol::{
     APPEND, FsAnswer, FsAttrArgs, FsChangeArgs, FsInode, FsLayout, FsReadArgs, FsSource, GROW,
-    KEEP_TIMES, PUNCH, RESIZE, SYNC, errno_of_failure,
+    KEEP_TIMES, LOCK_GONE, LOCKED, MEMORY_GONE, PUNCH, RESIZE, SYNC, errno_of_failure,
 };
 use outboard_active::{CallTicket, Outcome};
 use outboard_verbs::SharedRegion;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Bytes that go inside a message, at most: more are copied once less through a buffer.
@@ -433,16 +434,26 @@ impl PendingChange {
             PendingCall::Asked(call) => call,
             PendingCall::Over(answer) => return Ok(answer),
         };
-        let mut refused = false;
-        for _ in 0..MEMORY_TRIES {
+        let (mut refused, mut tries) = (false, 0);
+        while tries < MEMORY_TRIES {
+            tries += 1;
             let EndedCall { outcome, buffer, .. } = call.end(caller)?;
             let client = &call.client;
             buffer.into_iter().for_each(|buffer| client.give_back(buffer));
             let is_late = client.is_late(call.begun);
             match outcome {
                 // Nothing was changed.
-                Outcome::Busy(_) | Outcome::Conflict if !is_late => {}
-                Outcome::Failed { code, .. } if code == crate::protocol::MEMORY_GONE => {}
+                Outcome::Conflict if !is_late => {}
+                Outcome::Busy(_) if !is_late && client.goes_on(caller) => {
+                    tries -= 1;
+                    thread::sleep(BUSY_PAUSE);
+                }
+                Outcome::Failed { code, .. } if code == MEMORY_GONE => {}
+                // It was given up here, or lost.
+                Outcome::Failed { code, .. } if code == LOCK_GONE => {
+                    self.args.which &= !LOCKED;
+                    self.args.which |= client.fenced.flag(self.args.inode);
+                }
                 Outcome::Failed { code, .. } if self.args.set.which != 0 && is_refusal(code) => {
                     (refused, self.args.set) = (true, FsAttrArgs::default());
                 }

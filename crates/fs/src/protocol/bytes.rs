@@ -31,6 +31,8 @@ pub const SYNC: u32 = 1 << 10;
 pub const LOCKED: u32 = 1 << 11;
 /// The failure of a change whose memory the service cannot reach: EFAULT.
 pub const MEMORY_GONE: i32 = super::ERRNO + 14;
+/// A change with [`LOCKED`] of a file of which the client has no lock (ENOLCK).
+pub const LOCK_GONE: i32 = super::ERRNO + 37;
 
 layouts! {
     /// Arguments of a client's `change`; the bytes, or where they are, follow. No bytes with

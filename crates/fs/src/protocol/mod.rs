@@ -31,7 +31,8 @@ pub use batch::{
     parse_batch, parse_batch_done,
 };
 pub use bytes::{
-    APPEND, FROM_HERE, FROM_MEMORY, FsChangeArgs, FsSource, LOCKED, MEMORY_GONE, PUNCH, SYNC,
+    APPEND, FROM_HERE, FROM_MEMORY, FsChangeArgs, FsSource, LOCK_GONE, LOCKED, MEMORY_GONE, PUNCH,
+    SYNC,
 };
 pub use errno::{ERRNO, errno_of_failure, failure_of_errno};
 pub use layout::FsLayout;

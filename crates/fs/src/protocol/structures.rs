@@ -12,6 +12,17 @@ pub const GROUPS_MAX: usize = 13;
 /// A tenant's limit that is none.
 pub const NO_LIMIT: u64 = u64::MAX;
 
+/// The tenant of the service itself.
+const SERVICE_TENANT: u16 = u16::MAX;
+
+impl FsWho {
+    /// The service itself: user 0, also where user 0 of clients is nobody.
+    #[must_use]
+    pub fn service() -> Self {
+        Self { tenant: SERVICE_TENANT, ..Self::default() }
+    }
+}
+
 layouts! {
     /// Who asks.
     FsWho {

@@ -10,7 +10,8 @@ use super::locking::{WriteFence, client_of};
 use crate::plan::{ChangeNeeds, ChangePlan, Found, Known, lay_out, module_args, needs, plan};
 use crate::protocol::{
     APPEND, BLOCK_LEN, FsChangeArgs, FsExtent, FsInodeArgs, FsLayout, FsReadArgs, FsSource, FsWho,
-    GROW, KEEP_TIMES, LOCKED, MEMORY_GONE, PUNCH, RESIZE, SIZE_MAX, SYNC, failure_of_errno,
+    GROW, KEEP_TIMES, LOCK_GONE, LOCKED, MEMORY_GONE, PUNCH, RESIZE, SIZE_MAX, SYNC,
+    failure_of_errno,
 };
 use outboard_active::Outcome;
 use outboard_active::service::BackendCaller;
@@ -40,7 +41,10 @@ impl FsBackend {
             match self.locks.fence(client_of(&request), change.inode) {
                 WriteFence::Open => {}
                 WriteFence::Soon => return self.answer(token, Outcome::Busy(STILL_SAID.into())),
-                WriteFence::Shut => return self.fail(token, libc::EIO, "the lock is lost"),
+                WriteFence::Shut => {
+                    let text = "the client has no lock of the file any more".to_owned();
+                    return self.answer(token, Outcome::Failed { code: LOCK_GONE, text });
+                }
             }
         }
         let (bytes, from) = match source {
@@ -86,7 +90,7 @@ impl FsBackend {
         let (entry, args) = match known {
             ChangeNeeds::Blocks(from, to) => {
                 let (offset, len) = (from * BLOCK_LEN, (to - from) * BLOCK_LEN);
-                ("read", FsReadArgs { who: FsWho::default(), inode, offset, len }.bytes())
+                ("read", FsReadArgs { who: FsWho::service(), inode, offset, len }.bytes())
             }
             ChangeNeeds::Nothing | ChangeNeeds::Record => ("get", FsInodeArgs { inode }.bytes()),
         };

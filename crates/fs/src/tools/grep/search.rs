@@ -198,11 +198,7 @@ pub fn grep(
     };
     let done = searching.all(tree);
     let goes = searching.goes;
-    drop(searching);
-    let dropped = module.map(|module| client.drop_scanner(module));
-    done?;
-    dropped.transpose().map_err(fault)?;
-    Ok(goes)
+    done.map(|()| goes)
 }
 
 const DIRECTORY: u32 = libc::S_IFDIR;
