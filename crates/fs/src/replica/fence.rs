@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How long a server may take to say which epoch it has.
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(2);
 
 /// The epoch of a server, if one answers.
 pub(super) fn epoch_of(dial: DialActive) -> Option<u64> {

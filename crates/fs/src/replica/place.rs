@@ -22,6 +22,8 @@ use std::time::Instant;
 
 /// The file by which one process has the directory.
 const LOCK: &str = "role.lock";
+/// Why nothing is done with a store that is there.
+const NOT_OPEN: &str = "its store could not be opened again: see its log, and start it anew";
 
 /// See this file's first lines.
 #[derive(Debug)]
@@ -98,12 +100,17 @@ impl ReplicaPlace {
             return Err(ReplicaError::Refused("this replica has just been promoted".into()));
         }
         followed.check()?;
-        let Some(held) = &self.held else { return Ok(()) };
         if self.of().is_some_and(|of| of != followed.uuid) {
             let why = "this replica follows another store: name an empty directory to it, to \
                 have it follow this one";
             return Err(ReplicaError::Refused(why.into()));
         }
+        let Some(held) = &self.held else {
+            return match self.of() {
+                Some(_) => Err(ReplicaError::Refused(NOT_OPEN.into())),
+                None => Ok(()),
+            };
+        };
         let epoch = held.superblock().epoch;
         if epoch > followed.epoch {
             return Err(ReplicaError::Superseded { epoch });
@@ -166,22 +173,44 @@ impl ReplicaPlace {
             let why = format!("it has been promoted already, to epoch {epoch}");
             return Err(ReplicaError::Refused(why));
         }
-        let Some(held) = self.held.take() else {
+        let Some(held) = &self.held else {
             let why = "it never had a whole copy of its server's store: there is nothing to serve";
+            let why = if self.of().is_some() { NOT_OPEN } else { why };
             return Err(ReplicaError::Refused(why.into()));
         };
         let commit = held.sync()?;
         let behind_s = self.in_step_at.map(|at| at.elapsed().as_secs());
-        held.leave();
+        self.held.take().map(HeldStore::leave);
+        match self.become_server() {
+            Ok(epoch) => {
+                self.promoted = Some(epoch);
+                Ok(ReplicaAnswer::Promoted { epoch, commit, behind_s })
+            }
+            Err(error) => {
+                self.open_again();
+                Err(error)
+            }
+        }
+    }
+
+    /// The next epoch's, on the disk.
+    fn become_server(&self) -> Result<u64, ReplicaError> {
         let mut opened = OpenedStore::open(&self.dir)?;
         let epoch = opened.superblock().epoch + 1;
-        opened.enter_epoch(epoch)?;
         // Who had a lock is not known: all are waited for.
         let marker = File::create(self.dir.join(LOCK_MARKER));
         marker.map_err(|source| ReplicaError::Disk { what: LOCK_MARKER, source })?;
+        opened.enter_epoch(epoch)?;
         StoreRole::Promoted.set(&self.dir)?;
-        self.promoted = Some(epoch);
-        Ok(ReplicaAnswer::Promoted { epoch, commit, behind_s })
+        Ok(epoch)
+    }
+
+    /// It stays what it was.
+    fn open_again(&mut self) {
+        match HeldStore::open(&self.dir, BTreeMap::new(), &mut self.keeper) {
+            Ok(held) => self.held = Some(held),
+            Err(error) => tracing::error!(%error, "the replica's store cannot be opened again"),
+        }
     }
 
     /// The node ends.

@@ -90,7 +90,7 @@ pub(crate) fn ship(store: &FsStore, options: ShipperOptions) -> io::Result<Arc<S
 impl LogShipper {
     fn run(self) {
         while !self.feed.feed().is_over() {
-            let ended = self.session();
+            let ended = self.session().or_else(|error| self.left(error));
             self.feed.change(|feed| feed.open());
             match ended {
                 Err(ReplicaError::Over) | Ok(()) => return,
@@ -101,6 +101,14 @@ impl LogShipper {
             }
             thread::sleep(PAUSE);
         }
+    }
+
+    /// A session has ended: if the replica is a server now, nothing is acknowledged any more.
+    fn left(&self, error: ReplicaError) -> Result<(), ReplicaError> {
+        if matches!(error, ReplicaError::Stream(_)) && self.feed.feed().is_gated() {
+            self.look_for_successor()?;
+        }
+        Err(error)
     }
 
     /// One session, until it ends.

@@ -208,6 +208,11 @@ impl ReplicaFeed {
         self.gate.store(seq, Ordering::Release);
     }
 
+    /// Whether commits wait for the replica.
+    pub fn is_gated(&self) -> bool {
+        self.gate.load(Ordering::Acquire) != OPEN
+    }
+
     /// Nobody waits for the replica.
     pub fn open(&self) {
         self.gate.store(OPEN, Ordering::Release);

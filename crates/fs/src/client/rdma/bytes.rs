@@ -126,7 +126,9 @@ impl RdmaLink {
             }
         }
         let (mut taken, mut left) = (Vec::new(), count);
-        while let Some(run) = self.pool.pop().filter(|_| left > 0) {
+        while left > 0
+            && let Some(run) = self.pool.pop()
+        {
             let len = run.len.min(left);
             taken.push(FsBlocksRun { start: run.start, len });
             left -= len;
