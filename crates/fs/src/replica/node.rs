@@ -43,7 +43,8 @@ fn serve(link: &ServiceLink, sessions: &Arc<ReplicaSessions>) -> ExitCode {
         })
     });
     let (sockets, next) = (Sockets::default(), AtomicUsize::new(0));
-    loop {
+    // Clients that look for their server may come all the time.
+    while !sessions.is_over() {
         match link.next(Some(LOOK)) {
             Arrival::Session(session, permit) => {
                 let number = next.fetch_add(1, Ordering::Relaxed);
@@ -67,12 +68,10 @@ fn serve(link: &ServiceLink, sessions: &Arc<ReplicaSessions>) -> ExitCode {
             }
             Arrival::Revoked(node) => shut_out(&sockets, node),
             Arrival::Stop => return stop(sessions),
-            Arrival::Nothing if sessions.is_over() => {
-                return ExitCode::SUCCESS;
-            }
             Arrival::Nothing => {}
         }
     }
+    ExitCode::SUCCESS
 }
 
 fn shut_out(sockets: &Sockets, node: NodeId) {
