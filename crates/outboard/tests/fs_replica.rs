@@ -256,6 +256,14 @@ fn keep_writing(directory: &Path, is_enough: &AtomicBool) -> u64 {
     round
 }
 
+/// Names that were changed last may not be synced. Others were before the server was started anew,
+/// which is said once.
+fn sync_names(mounted: &Mounted) {
+    let directory = File::open(&mounted.directory).expect("opened");
+    let _said = directory.sync_all();
+    directory.sync_all().expect("synced");
+}
+
 #[test]
 fn a_replica_that_is_killed_catches_up() {
     let home = Home::new("fs-replica-killed");
@@ -297,12 +305,7 @@ fn a_replica_that_is_killed_catches_up() {
     });
     assert!(rounds > 20, "{rounds} rounds");
     wait_for(&home, &address, "in step");
-    // The last name may not be synced.
-    let directory = File::open(&mounted.directory).expect("opened");
-    // Names were changed before the server was started anew, which is said once.
-    let _said = directory.sync_all();
-    directory.sync_all().expect("synced");
-    drop(directory);
+    sync_names(&mounted);
     let hash = home.told(&["fs", "tree-hash", &format!("{address}:/")]);
     drop(mounted);
     first.kill_all();
