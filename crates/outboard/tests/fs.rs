@@ -1,7 +1,6 @@
 //! `outboard fs` by the commands that users type: a file system that is served, mounted, used by
 //! programs as they are, killed at every point, and found again.
 
-#[expect(dead_code, reason = "other tests use the rest")]
 mod home;
 #[path = "home/served.rs"]
 mod served;

@@ -8,10 +8,10 @@
 //! anything is served, clients remember it, and a server that meets a later one than its own ends
 //! and is never started again. Who decides that the first server is gone is not here: people do.
 //!
-//! Modules in reading order: `messages` (what both say), `stream` (on a session), [`ship`] (the
+//! Modules in reading order: `messages` (what both say), `stream` (on a session), `ship` (the
 //! server's side), `shipping` (how that goes), `held` (the replica's store), `incoming` (what it
-//! cannot use yet), `place` (its directory), `follow` (a session of it), [`node`] (its process),
-//! [`fence`] (the server that was replaced), [`ask`] (what people ask).
+//! cannot use yet), `place` (its directory), `follow` (a session of it), `node` (its process),
+//! `fence` (the server that was replaced), [`ask`] (what people ask).
 
 pub mod ask;
 pub(crate) mod fence;
