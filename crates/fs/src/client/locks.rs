@@ -181,7 +181,10 @@ impl FsClient {
             }
         };
         let started = thread::Builder::new().name("fs-here".into()).spawn(run);
-        started.map(drop).map_err(|error| FsError::Machine(error.to_string()))
+        started.map(drop).map_err(|error| {
+            self.fenced.says_here.store(false, Ordering::Release);
+            FsError::Machine(error.to_string())
+        })
     }
 
     fn ask_lock(

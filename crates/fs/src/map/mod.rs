@@ -64,7 +64,7 @@ pub struct FileMap {
 }
 
 impl FileMap {
-    /// Maps a file as it is now. The client is used by the map's threads alone while it lives.
+    /// Maps a file as it is now. The client is the map's from now on, and ends with it.
     ///
     /// # Errors
     /// [`FileMapError`].

@@ -6,6 +6,7 @@ use crate::protocol::{FsAnswer, FsInode, FsNote};
 use outboard_cluster::waker::Waker;
 use outboard_mem::{LazyFill, MemError};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::param::page_size;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const AHEAD: usize = 16 << 10;
 /// Bytes at a time where pages are touched one behind the other.
 pub(super) const AHEAD_MAX: usize = 512 << 10;
-const PAGE: usize = 4096;
 
 /// What a map has read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,8 +137,9 @@ impl PageReader {
     fn place(&self, offset: usize, bytes: &[u8]) -> Result<(), MemError> {
         let region_end = self.fill.region().len();
         let bytes = &bytes[..bytes.len().min(region_end - offset)];
-        let (first, rest) = bytes.split_at(bytes.len().min(PAGE));
-        for (at, page) in (offset + PAGE..).step_by(PAGE).zip(rest.chunks(PAGE)) {
+        let len = page_size();
+        let (first, rest) = bytes.split_at(bytes.len().min(len));
+        for (at, page) in (offset + len..).step_by(len).zip(rest.chunks(len)) {
             self.fill.fill(at, page)?;
         }
         self.fill.fill(offset, first)
@@ -148,7 +149,9 @@ impl PageReader {
     fn length_from(&self, offset: usize) -> usize {
         let mut state = self.lock();
         let (end, len) = state.last;
-        let len = if offset == end { (len * 2).clamp(AHEAD, AHEAD_MAX) } else { AHEAD };
+        let len = if offset == end { (len * 2).min(AHEAD_MAX) } else { AHEAD };
+        // Some machines have larger pages than 4 KiB.
+        let len = len.max(AHEAD).max(page_size());
         state.last = (offset + len, len);
         len
     }
