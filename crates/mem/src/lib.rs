@@ -11,7 +11,8 @@
 //! `file` (files to be mapped), [`mapping`], [`shared`] (with its `gate`, which keeps writes out
 //! for a moment, and `lazy`, pages that are fetched when touched), [`mod@slice`], [`sg`],
 //! [`access`], `slot` (pin and close), [`stag`], [`reservation`] (addresses for code that has only
-//! addresses of its own), [`error`].
+//! addresses of its own), [`ring`] (messages between two processes), [`xdp`] (what sockets of
+//! AF_XDP share with the kernel), [`error`].
 
 // `loom` and `outboard_bytewise` are set through RUSTFLAGS: the first for the model checker, the
 // second to replace assembly by plain atomics that AddressSanitizer can see.
@@ -24,11 +25,13 @@ pub mod mapping;
 pub mod owned;
 mod racy;
 pub mod reservation;
+pub mod ring;
 pub mod sg;
 pub mod shared;
 pub mod slice;
 mod slot;
 pub mod stag;
+pub mod xdp;
 
 pub use access::{Access, PdId};
 pub use error::{AccessError, MemError};

@@ -73,6 +73,19 @@ impl SharedRegion {
         Self::shared(duplicate, offset, len)
     }
 
+    /// A part of a memfd whose length is sealed and reaches as far; `offset` is a multiple of the
+    /// page size.
+    pub(crate) fn of_memfd_part(
+        memfd: impl AsFd,
+        offset: usize,
+        len: usize,
+    ) -> Result<Self, MemError> {
+        let memfd = duplicate(memfd.as_fd(), len)?;
+        let offset = libc::off_t::try_from(offset)
+            .map_err(|_| MemError::Map { len, errno: libc::EOVERFLOW })?;
+        Self::shared(memfd, offset, len)
+    }
+
     fn shared(file: OwnedFd, offset: libc::off_t, len: usize) -> Result<Self, MemError> {
         let pages = match len {
             0 => None,
