@@ -10,7 +10,8 @@
 //! valid, what does it import), `program` (linking), [`error`], [`host`] (host calls), `write_set`,
 //! [`stop`] (how executions end early), [`engine`] (compiles and runs), [`instance`] (made once,
 //! used often), [`journal`] and [`region`] (commits), [`store`] (modules of tenants), [`executor`]
-//! (runs requests, short ones at once and long ones on threads), [`local`] (without a node).
+//! (runs requests, short ones at once and long ones on threads), [`local`] (without a node),
+//! [`resident`] (instances that live long and have state).
 
 pub mod abi;
 pub mod engine;
@@ -25,6 +26,7 @@ pub mod local;
 pub mod low_priority;
 mod program;
 pub mod region;
+pub mod resident;
 pub mod stop;
 pub mod store;
 mod write_set;

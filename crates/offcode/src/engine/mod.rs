@@ -26,7 +26,8 @@ pub enum Bounding {
 pub enum Budget {
     /// Units of fuel: about one for each instruction.
     Fuel(u64),
-    /// Time, and whether it was killed.
+    /// Processor time of the executing thread, and ten times that by the clock at most, so that a
+    /// busy machine ends nothing; and whether it was killed.
     Time(Duration, Arc<KillSwitch>),
 }
 

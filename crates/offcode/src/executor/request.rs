@@ -43,7 +43,8 @@ pub struct Request {
     pub moment: Moment,
 }
 
-/// How long an execution may take on a thread, however often it runs, and whose limit that is.
+/// How much processor time an execution may take on a thread, however often it runs, and whose
+/// limit that is. By the clock it may take ten times that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeLimit {
     /// Its caller's.

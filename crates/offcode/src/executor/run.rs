@@ -6,13 +6,13 @@
 
 use super::outcome_of;
 use super::request::{Outcome, Request};
+use crate::engine::wasmtime::allowance::{WALL_FACTOR, thread_time};
 use crate::engine::{Budget, Instance};
 use crate::instance::WarmInstance;
 use crate::low_priority::LowPriority;
 use crate::region::{CommitError, Conflict, RegionWriter};
 use crate::stop::Stop;
 use outboard_mem::ClosedGate;
-use rustix::time::{ClockId, clock_gettime};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,8 +22,8 @@ const CONFLICTS_MAX: u64 = 2;
 /// What became of an execution in whose way nobody can have been.
 const NEVER_SO: &str = "it expects a word of the region to have a value that the word did not have \
     while nobody could change it: see ob_expect64";
-/// How long an execution may run while other executions wait with their commits, and while peers'
-/// writes wait, too.
+/// How long an execution may run, in processor time, while other executions wait with their
+/// commits, and while peers' writes wait, too.
 const ALONE_MAX: Duration = Duration::from_millis(10);
 const PEERS_WAIT_MAX: Duration = Duration::from_millis(1);
 
@@ -84,15 +84,22 @@ impl RunsOn<'_> {
             }
         }
     }
+
+    /// The processor time of what ran at low priority.
+    fn ran(self) -> Duration {
+        match self {
+            Self::Caller => Duration::ZERO,
+            Self::LowPriority(_, ran) => ran.get(),
+        }
+    }
 }
 
 /// Does work, and says how much of its thread's processor time that took: at low priority much more
 /// time may pass.
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
-    let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
-    let begun = now();
+    let begun = thread_time();
     let done = work();
-    (done, now().saturating_sub(begun))
+    (done, thread_time().saturating_sub(begun))
 }
 
 /// Whom an execution keeps out while it runs.
@@ -131,7 +138,7 @@ pub(super) fn attempt<I: Instance>(
     let begun = matches!(budget, Budget::Time(..)).then(Instant::now);
     loop {
         result.clear();
-        let left = left_of(budget, begun);
+        let left = left_of(budget, begun, runs_on.ran());
         let budget = left.as_ref().unwrap_or(budget);
         let run = match alone {
             Alone::No => run_beside(instance, request, (budget, runs_on), result),
@@ -160,11 +167,13 @@ pub(super) fn attempt<I: Instance>(
     }
 }
 
-/// What an execution that began then has left of its time; `None` if time does not bound it.
-fn left_of(budget: &Budget, begun: Option<Instant>) -> Option<Budget> {
+/// What an execution that began then, and ran for so long, has left of its time; `None` if time
+/// does not bound it.
+fn left_of(budget: &Budget, begun: Option<Instant>, ran: Duration) -> Option<Budget> {
     match (budget, begun) {
         (Budget::Time(limit, kill), Some(begun)) => {
-            Some(Budget::Time(limit.saturating_sub(begun.elapsed()), Arc::clone(kill)))
+            let used = ran.max(begun.elapsed() / WALL_FACTOR);
+            Some(Budget::Time(limit.saturating_sub(used), Arc::clone(kill)))
         }
         _ => None,
     }
@@ -277,6 +286,23 @@ fn commit<I: Instance>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::KillSwitch;
+
+    #[test]
+    fn waiting_for_others_costs_a_tenth_of_its_time() {
+        let (ms, kill) = (Duration::from_millis, Arc::<KillSwitch>::default());
+        let budget = Budget::Time(ms(50), kill);
+        let left = |passed: u64, ran: u64| {
+            let begun = Instant::now().checked_sub(ms(passed));
+            match left_of(&budget, begun, ms(ran)) {
+                Some(Budget::Time(left, _)) => left,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(left(100, 20) <= ms(30));
+        assert!(left(1000, 20) == ms(0), "by the clock it is over");
+        assert!(left_of(&Budget::Fuel(7), None, ms(1)).is_none());
+    }
 
     #[test]
     fn only_those_who_were_in_the_way_are_kept_out() {

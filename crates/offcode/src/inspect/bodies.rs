@@ -18,6 +18,9 @@ pub(super) struct Calls {
 pub(super) struct Bodies {
     pub(super) calls: Vec<Calls>,
     pub(super) has_bulk_memory: bool,
+    /// Some instruction changes a table or drops a segment: state that is neither memory nor
+    /// global.
+    pub(super) changes_tables: bool,
 }
 
 impl Bodies {
@@ -45,6 +48,10 @@ impl Bodies {
                 Operator::MemoryCopy { .. }
                 | Operator::MemoryFill { .. }
                 | Operator::MemoryInit { .. } => self.has_bulk_memory = true,
+                Operator::TableInit { .. }
+                | Operator::TableCopy { .. }
+                | Operator::ElemDrop { .. }
+                | Operator::DataDrop { .. } => self.changes_tables = true,
                 _ => {}
             }
         }

@@ -4,6 +4,7 @@
 mod bodies;
 mod info;
 mod reach;
+mod resident;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +14,7 @@ use crate::hash::ModuleHash;
 use crate::host;
 use bodies::Bodies;
 pub use info::{ExportedFunction, ModuleImport, ModuleInfo, ModuleShape, Signature};
+pub(crate) use resident::{ResidentReading, read_resident};
 use std::collections::BTreeMap;
 use wasmparser::{
     CompositeInnerType, ConstExpr, DataKind, Dylink0Subsection, ElementItems, ElementKind,
@@ -71,16 +73,22 @@ pub fn inspect(
     limits: &ModuleLimits,
     other: impl Fn(&ModuleHash, &str) -> Option<Option<ExportedFunction>>,
 ) -> Result<ModuleInfo, LoadError> {
-    within("bytes", bytes.len() as u64, limits.bytes as u64)?;
-    if !bytes.starts_with(MAGIC) {
-        return Err(LoadError::Invalid("it does not begin as one, with \"\\0asm\"".into()));
-    }
+    check_begin(bytes, limits)?;
     let mut reading = Reading::new(limits);
     for payload in Parser::new(0).parse_all(bytes) {
         reading.payload(payload.map_err(invalid)?)?;
     }
     Validator::new_with_features(FEATURES).validate_all(bytes).map_err(invalid)?;
     reading.finish(bytes, other)
+}
+
+/// Refuses what is too long, or no module at first sight.
+fn check_begin(bytes: &[u8], limits: &ModuleLimits) -> Result<(), LoadError> {
+    within("bytes", bytes.len() as u64, limits.bytes as u64)?;
+    if !bytes.starts_with(MAGIC) {
+        return Err(LoadError::Invalid("it does not begin as one, with \"\\0asm\"".into()));
+    }
+    Ok(())
 }
 
 /// What every module begins with.

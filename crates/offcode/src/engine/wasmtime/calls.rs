@@ -1,12 +1,12 @@
 //! Host calls as wasmtime's functions: fuel, and the way to [`Execution`].
 
 use super::super::{Bounding, KillSwitch};
+use super::allowance::TimeAllowance;
 use super::space::AddressSpace;
 use crate::abi::{CallBlock, HOST_MODULE};
 use crate::host::{Execution, Scratch};
 use crate::stop::Stop;
 use std::sync::Arc;
-use std::time::Instant;
 use wasmtime::{Caller, Error, Linker, Result};
 
 /// Fuel of a host call, besides its bytes: what it takes in instructions.
@@ -19,12 +19,12 @@ pub(super) struct State {
     pub(super) execution: Execution,
     pub(super) space: Arc<AddressSpace>,
     pub(super) kill: Arc<KillSwitch>,
-    pub(super) deadline: Option<Instant>,
+    pub(super) allowance: Option<TimeAllowance>,
 }
 
 impl State {
     pub(super) fn new(execution: Execution, space: Arc<AddressSpace>) -> Self {
-        Self { execution, space, kill: Arc::default(), deadline: None }
+        Self { execution, space, kill: Arc::default(), allowance: None }
     }
 
     /// Tells the module which lines it has written.

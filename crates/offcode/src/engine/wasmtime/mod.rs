@@ -3,6 +3,7 @@
 //! Its switches are set so that nothing is compiled in that modules may not use. Compiled code is
 //! kept in a directory of this machine's and never taken from a peer.
 
+pub(crate) mod allowance;
 mod calls;
 mod space;
 mod ticker;
@@ -13,6 +14,7 @@ use crate::error::LoadError;
 use crate::host::{Execution, Scratch};
 use crate::inspect::FEATURES;
 use crate::stop::Stop;
+use allowance::TimeAllowance;
 use calls::State;
 use outboard_mem::SharedRegion;
 use space::{AddressSpace, SpaceMemories};
@@ -20,7 +22,6 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
 use ticker::Ticker;
 use wasmtime::{
     Cache, CacheConfig, Config, Extern, Global, GlobalType, Linker, Memory, Module, Mutability,
@@ -86,37 +87,43 @@ impl Wasmtime {
     }
 }
 
-fn machine(error: &wasmtime::Error) -> LoadError {
+pub(crate) fn machine(error: &wasmtime::Error) -> LoadError {
     LoadError::Engine(format!("{error:#}"))
+}
+
+/// What all of this crate's engines have in common: what modules may use of WebAssembly, and where
+/// compiled code is kept.
+pub(crate) fn config(cache: Option<&Path>) -> Result<Config, LoadError> {
+    let mut config = Config::new();
+    config
+        .wasm_features(WasmFeatures::all(), false)
+        .wasm_features(FEATURES.difference(WasmFeatures::GC_TYPES), true)
+        .memory_reservation(1 << 32)
+        .memory_guard_size(GUARD)
+        .memory_reservation_for_growth(0)
+        .memory_may_move(false)
+        .concurrency_support(false)
+        .cranelift_nan_canonicalization(true)
+        .wasm_backtrace_details(WasmBacktraceDetails::Enable);
+    if let Some(directory) = cache {
+        let mut settings = CacheConfig::new();
+        settings.with_directory(directory);
+        // The cache starts a thread, and panics where there is none.
+        let started = thread::Builder::new().spawn(|| ());
+        started.map_err(|error| LoadError::Engine(format!("no thread starts: {error}")))?;
+        config.cache(Some(Cache::new(settings).map_err(|error| machine(&error))?));
+    }
+    Ok(config)
 }
 
 impl Build {
     fn new(bound: Bounding, cache: Option<&Path>) -> Result<Self, LoadError> {
-        let mut config = Config::new();
-        config
-            .wasm_features(WasmFeatures::all(), false)
-            .wasm_features(FEATURES.difference(WasmFeatures::GC_TYPES), true)
-            .memory_reservation(1 << 32)
-            .memory_guard_size(GUARD)
-            .memory_reservation_for_growth(0)
-            .memory_may_move(false)
-            .memory_init_cow(false)
-            .with_host_memory(Arc::new(SpaceMemories))
-            .concurrency_support(false)
-            .cranelift_nan_canonicalization(true)
-            .wasm_backtrace_details(WasmBacktraceDetails::Enable);
+        let mut config = config(cache)?;
+        config.memory_init_cow(false).with_host_memory(Arc::new(SpaceMemories));
         match bound {
             Bounding::Fuel => config.consume_fuel(true),
             Bounding::Time => config.epoch_interruption(true),
         };
-        if let Some(directory) = cache {
-            let mut settings = CacheConfig::new();
-            settings.with_directory(directory);
-            // The cache starts a thread, and panics where there is none.
-            let started = thread::Builder::new().spawn(|| ());
-            started.map_err(|error| LoadError::Engine(format!("no thread starts: {error}")))?;
-            config.cache(Some(Cache::new(settings).map_err(|error| machine(&error))?));
-        }
         let engine = wasmtime::Engine::new(&config).map_err(|error| machine(&error))?;
         let linker = calls::linker(&engine, bound).map_err(|error| machine(&error))?;
         let memory = Module::from_binary(&engine, MEMORY_MODULE);
@@ -152,7 +159,7 @@ impl WasmEngine for Wasmtime {
             if state.kill.is_killed() {
                 return Err(wasmtime::Error::new(Stop::Killed));
             }
-            if state.deadline.is_none_or(|deadline| Instant::now() >= deadline) {
+            if state.allowance.is_none_or(|allowance| allowance.is_used_up()) {
                 return Err(wasmtime::Error::new(Stop::Timeout));
             }
             Ok(UpdateDeadline::Continue(1))
@@ -185,7 +192,8 @@ fn arm(store: &mut Store<State>, budget: &Budget) {
         Budget::Fuel(fuel) => drop(store.set_fuel(*fuel)),
         Budget::Time(limit, kill) => {
             let state = store.data_mut();
-            state.deadline = Instant::now().checked_add(*limit);
+            // It runs in this thread.
+            state.allowance = Some(TimeAllowance::begin(*limit));
             state.kill = Arc::clone(kill);
             store.set_epoch_deadline(1);
         }
@@ -335,7 +343,7 @@ fn stop(error: &wasmtime::Error) -> Stop {
 }
 
 /// What went wrong, and where: the innermost frames with their functions and source lines.
-fn located(text: &str, error: &wasmtime::Error) -> String {
+pub(crate) fn located(text: &str, error: &wasmtime::Error) -> String {
     let frames = error.downcast_ref::<WasmBacktrace>().map_or(&[][..], WasmBacktrace::frames);
     let mut text = text.to_owned();
     for frame in frames.iter().take(FRAMES_MAX) {

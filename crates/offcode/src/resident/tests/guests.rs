@@ -1,0 +1,132 @@
+//! The guests of more than one test.
+
+/// Exports every entry and imports everything. Messages are commands: the first byte says which
+/// import is called, with the rest as its bytes; what the import gives is answered to call 1.
+pub(in crate::resident) const ALL: &str = r#"(module
+    (import "offcode" "send" (func $send (param i32 i32 i32) (result i32)))
+    (import "offcode" "call" (func $call (param i32 i32 i32 i32 i32) (result i64)))
+    (import "offcode" "answer" (func $answer (param i64 i32 i32) (result i32)))
+    (import "offcode" "refuse" (func $refuse (param i64 i32 i32) (result i32)))
+    (import "offcode" "hold" (func $hold (param i32)))
+    (import "offcode" "release" (func $release (param i32)))
+    (import "offcode" "log" (func $log (param i32 i32 i32)))
+    (import "offcode" "fail" (func $fail (param i32 i32)))
+    (import "offcode" "tell" (func $tell (param i32 i32) (result i32)))
+    (import "offcode" "attribute" (func $attribute (param i32 i32 i32 i32) (result i32)))
+    (import "offcode" "clock" (func $clock (result i64)))
+    (import "offcode" "wall" (func $wall (result i64)))
+    (import "offcode" "timer" (func $timer (param i32 i64)))
+    (memory (export "memory") 1)
+    (global $result (mut i64) (i64.const 0))
+    (func $give (param i64)
+        (i64.store (i32.const 16) (local.get 0))
+        (drop (call $answer (i64.const 1) (i32.const 16) (i32.const 8))))
+    (func (export "oc_buffer") (param i32) (result i32) (i32.const 1024))
+    (func (export "oc_initialize") (result i32) (i32.const 5))
+    (func (export "oc_start") (result i32) (i32.const 6))
+    (func (export "oc_stop") (call $hold (i32.const 99)))
+    (func (export "oc_call") (param i32 i32 i64 i32 i32)
+        (call $hold (local.get 0)) (call $hold (local.get 1))
+        (drop (call $answer (local.get 2) (local.get 3) (local.get 4))))
+    (func (export "oc_answer") (param i64 i32 i32 i32)
+        (call $hold (local.get 1))
+        (drop (call $refuse (local.get 0) (local.get 2) (local.get 3))))
+    (func (export "oc_writable") (param i32) (call $release (local.get 0)))
+    (func (export "oc_timer") (param i32) (call $timer (local.get 0) (i64.const 1000)))
+    (func (export "oc_event") (param i32 i32 i32)
+        (call $log (local.get 0) (local.get 1) (local.get 2)))
+    (func (export "oc_save") (result i64) (i64.const 0x0000_0400_0000_0004))
+    (func (export "oc_restore") (param i32 i32) (result i32)
+        (i32.load8_u (local.get 0)))
+    (func (export "oc_message") (param $port i32) (param $at i32) (param $len i32)
+        (local $command i32)
+        (local.set $command (i32.load8_u (local.get $at)))
+        (local.set $at (i32.add (local.get $at) (i32.const 1)))
+        (local.set $len (i32.sub (local.get $len) (i32.const 1)))
+        (if (i32.eq (local.get $command) (i32.const 1)) (then
+            (call $give (i64.extend_i32_s
+                (call $send (local.get $port) (local.get $at) (local.get $len))))))
+        (if (i32.eq (local.get $command) (i32.const 2)) (then
+            (call $give (call $call (local.get $port) (i32.const 9) (local.get $at)
+                (local.get $len) (i32.const 250)))))
+        (if (i32.eq (local.get $command) (i32.const 3)) (then
+            (call $fail (local.get $at) (local.get $len))))
+        (if (i32.eq (local.get $command) (i32.const 4)) (then
+            (call $give (i64.extend_i32_s (call $tell (local.get $at) (local.get $len))))))
+        (if (i32.eq (local.get $command) (i32.const 5)) (then
+            (call $give (i64.extend_i32_s (call $attribute (local.get $at) (local.get $len)
+                (i32.const 64) (i32.const 3))))
+            (drop (call $answer (i64.const 2) (i32.const 64) (i32.const 4)))))
+        (if (i32.eq (local.get $command) (i32.const 6)) (then
+            (call $give (call $clock)) (call $give (call $wall))))
+        (if (i32.eq (local.get $command) (i32.const 7)) (then
+            (drop (call $send (i32.const 0) (i32.const 0xfff0) (i32.const 17)))))
+        (if (i32.eq (local.get $command) (i32.const 8)) (then
+            (drop (call $send (i32.const 0) (i32.const -1) (i32.const -1)))))
+        (if (i32.eq (local.get $command) (i32.const 9)) (then
+            (drop (call $attribute (local.get $at) (local.get $len)
+                (i32.const 0xffff) (i32.const 2)))))
+    )
+)"#;
+
+/// All that a state may consist of: data, memory that grows, globals of every type that nobody
+/// exports, a table that is called through, a buffer that moves.
+pub(in crate::resident) const STATEFUL: &str = r#"(module
+    (import "offcode" "answer" (func $answer (param i64 i32 i32) (result i32)))
+    (import "offcode" "hold" (func $hold (param i32)))
+    (memory (export "memory") 2 8)
+    (data (i32.const 4096) "\01\02\03\04\05\06\07\08")
+    (data (i32.const 69632) "more")
+    (global $sum (mut i64) (i64.const 7))
+    (global $count (mut i32) (i32.const 0))
+    (global $top (mut i32) (i32.const 8192))
+    (global $small (mut f32) (f32.const 1))
+    (global $real (mut f64) (f64.const 1))
+    (global $wide (mut v128) (v128.const i64x2 1 2))
+    (global $fixed i32 (i32.const 31))
+    (type $step (func (param i64) (result i64)))
+    (table 2 funcref)
+    (elem (i32.const 0) $plus $times)
+    (func $plus (type $step) (i64.add (global.get $sum) (local.get 0)))
+    (func $times (type $step)
+        (i64.mul (global.get $sum) (i64.add (local.get 0) (i64.const 31))))
+    (func $begin (global.set $count (i32.const 1000)) (call $hold (i32.const 1)))
+    (start $begin)
+    (func (export "oc_buffer") (param $len i32) (result i32)
+        (local $at i32)
+        (local.set $at (global.get $top))
+        (global.set $top (i32.add (local.get $at) (local.get $len)))
+        (if (i32.gt_u (global.get $top) (i32.mul (memory.size) (i32.const 65536)))
+            (then (drop (memory.grow (i32.const 1)))))
+        (local.get $at))
+    (func (export "oc_call") (param $interface i32) (param $method i32) (param $call i64)
+        (param $at i32) (param $len i32)
+        (local $end i32)
+        (local.set $end (i32.add (local.get $at) (local.get $len)))
+        (global.set $count (i32.add (global.get $count) (i32.const 1)))
+        (block $done (loop $next
+            (br_if $done (i32.ge_u (local.get $at) (local.get $end)))
+            (global.set $sum (call_indirect (type $step)
+                (i64.extend_i32_u (i32.load8_u (local.get $at)))
+                (i32.and (local.get $method) (i32.const 1))))
+            (local.set $at (i32.add (local.get $at) (i32.const 1)))
+            (br $next)))
+        (global.set $real (f64.add (global.get $real) (f64.convert_i64_u (global.get $sum))))
+        (global.set $small (f32.sub (global.get $small) (f32.demote_f64 (global.get $real))))
+        (global.set $wide (i64x2.add (global.get $wide) (i64x2.splat (global.get $sum))))
+        (if (i32.eq (local.get $method) (i32.const 2)) (then
+            (drop (memory.grow (i32.const 1)))))
+        (if (i32.eq (local.get $method) (i32.const 3)) (then
+            (memory.fill (i32.const 4096) (i32.const 0) (i32.const 8))))
+        (if (i32.eq (local.get $method) (i32.const 4)) (then
+            (i64.store (i32.rem_u (i32.wrap_i64 (global.get $sum)) (i32.const 131064))
+                (global.get $sum))))
+        (i64.store (i32.const 0) (global.get $sum))
+        (i32.store (i32.const 8) (global.get $count))
+        (f64.store (i32.const 16) (global.get $real))
+        (f32.store (i32.const 24) (global.get $small))
+        (v128.store (i32.const 32) (global.get $wide))
+        (i32.store (i32.const 48) (memory.size))
+        (i64.store (i32.const 56) (i64.load (i32.const 4096)))
+        (drop (call $answer (local.get $call) (i32.const 0) (i32.const 64))))
+)"#;
