@@ -7,6 +7,7 @@ use crate::fs::FsCommand;
 use crate::generate::What;
 use crate::key::KeyCommand;
 use crate::node::NodeArgs;
+use crate::offload::OffloadCommand;
 use crate::perf::Perf;
 use crate::run::RunArgs;
 use crate::sbcast::SbcastArgs;
@@ -36,6 +37,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Fs(FsCommand),
     #[command(subcommand)]
+    Offload(OffloadCommand),
+    #[command(subcommand)]
     Perf(Perf),
     Node(NodeArgs),
     #[command(subcommand)]
@@ -54,6 +57,14 @@ pub(crate) enum Command {
         /// The levels at which it logs [default: OUTBOARD_LOG].
         #[arg(long)]
         log: Option<String>,
+    },
+    /// Run a device `core`; `outboard offload run` starts this.
+    #[command(hide = true)]
+    OffloadCore {
+        /// The processor.
+        processor: usize,
+        /// Where compiled code is kept.
+        cache: Option<PathBuf>,
     },
     /// Run the supervisor of a client's sandbox; the service compile starts this.
     #[command(hide = true)]

@@ -4,7 +4,7 @@
 //! error and a non-zero exit code.
 //!
 //! Modules in reading order: `cli` (the commands), `tour`, `cc`, `cast` and
-//! `sbcast` with `launch` and `send_libs`, `active`, `fs`, `run`, `perf`, `node` with
+//! `sbcast` with `launch` and `send_libs`, `active`, `fs`, `offload`, `run`, `perf`, `node` with
 //! `services` and `log`, `key`, `status`, `top`, `parent` (ending with the parent process),
 //! `generate`.
 
@@ -20,6 +20,7 @@ mod key;
 mod launch;
 mod log;
 mod node;
+mod offload;
 mod parent;
 mod perf;
 mod quantity;
@@ -44,7 +45,8 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// What is asked for; ends the process where that cannot be told.
 fn command() -> Command {
-    let parsed = Cli::try_parse().inspect_err(cast::tell_wrong_words);
+    let words = fs::words_of_program(std::env::args_os());
+    let parsed = Cli::try_parse_from(words).inspect_err(cast::tell_wrong_words);
     parsed.unwrap_or_else(|error| error.exit()).command
 }
 
@@ -63,6 +65,10 @@ fn main() -> ExitCode {
         Command::CastReceiver { log } => launch::receive(log.as_deref()).map(success),
         Command::Active(command) => active::run(command).map(success),
         Command::Fs(command) => fs::run(command),
+        Command::Offload(command) => offload::run(command),
+        Command::OffloadCore { processor, cache } => {
+            offload::serve_core(processor, cache).map(success)
+        }
         Command::Perf(perf) => perf::run(perf).map(success),
         Command::Run(args) => run::run(args).map(success),
         Command::Node(args) => node::run(args).map(success),

@@ -35,6 +35,12 @@ pub(crate) const SERVICES: &[ServiceSpec] = &[
         check: outboard_fs::server::check_table,
         run: outboard_fs::server::serve,
     },
+    ServiceSpec {
+        name: "offload",
+        by_default: false,
+        check: outboard_offload::service::check_table,
+        run: outboard_offload::service::serve,
+    },
 ];
 
 /// Names this process after its service, as `ps` and `top` show it: a node starts it by a path that

@@ -4,10 +4,10 @@
 //! are gone when it ends, in whatever way. A stop that this machine cannot run is left out, with
 //! what is missing.
 //!
-//! Modules in reading order: `place` (the directory), `rdma`, `compile`, `cast`, `active` and
-//! `files` (the stops), `project` (what is built), `cluster` (the servers that build it), `build`
-//! (runs a build's jobs in parallel), `nodes` (which receive what is cast, and keep memory and
-//! files).
+//! Modules in reading order: `place` (the directory), `rdma`, `compile`, `cast`, `active`, `files`
+//! and `offload` (the stops), `project` (what is built), `cluster` (the servers that build it),
+//! `build` (runs a build's jobs in parallel), `nodes` (which receive what is cast, and keep memory
+//! and files).
 
 mod active;
 mod build;
@@ -17,6 +17,7 @@ mod compile;
 mod files;
 mod idle;
 mod nodes;
+mod offload;
 mod place;
 mod project;
 mod rdma;
@@ -40,8 +41,9 @@ use std::time::Instant;
 ///
 /// Measures RDMA beside TCP, then builds a C project on three compile servers on loopback and
 /// compares the outputs with a local build, casts a tree of files to four nodes, runs code next to
-/// a node's memory, and searches and copies files in a node's file system. The project's sources
-/// come from cargo's registry. No root; a minute or two on two processors. Nothing is left behind.
+/// a node's memory, searches and copies files in a node's file system, and runs a program made of
+/// offcodes in two layouts. The project's sources come from cargo's registry. No root; a minute or
+/// two on two processors. Nothing is left behind.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   outboard tour
@@ -102,6 +104,7 @@ const STOPS: &[Stop] = &[
     ("cast", "A tree of files on four nodes, which pass it on to each other", cast::show),
     ("active", "Code next to a node's memory, beside a Read for each step", active::show),
     ("fs", "A file system on a node: searched, copied and hashed where it is", files::show),
+    ("offload", "A program in parts, and two layouts of them: here, and on a core", offload::show),
 ];
 
 pub(crate) fn run(args: &TourArgs) -> Outcome {
@@ -136,9 +139,10 @@ const NEXT: &str = "   outboard perf --help       every measurement, also betwee
    outboard cast --help       files on many machines
    outboard active --help     code next to another machine's memory
    outboard fs --help         files on another machine, searched and copied there
+   outboard offload --help    a program in parts, and where they run apart from it
    outboard node --help       let other machines compile here; outboard cc --help uses them
    README.md and docs/ in the sources: perf.md, run.md, node.md, cc.md,
-   cast.md, active.md, fs.md";
+   cast.md, active.md, fs.md, offload.md";
 
 fn text(name: &std::ffi::CStr) -> String {
     name.to_string_lossy().into_owned()

@@ -24,7 +24,7 @@ fn commands(help: &str) -> Vec<String> {
 
 #[test]
 fn every_command_has_an_example_that_names_it() {
-    let all = "tour run cc cast sbcast active fs perf node key status top";
+    let all = "tour run cc cast sbcast active fs offload perf node key status top";
     assert_eq!(commands(&help(&[])).join(" "), all);
     assert!(help(&["cc"]).contains("Example:\n  outboard cc gcc "));
     assert!(help(&["cast"]).contains("Example:\n  outboard cast "));
@@ -34,7 +34,7 @@ fn every_command_has_an_example_that_names_it() {
         let words: Vec<&str> = command.split(' ').collect();
         assert!(help(&words).contains(&format!("Example:\n  outboard {command}")), "{command}");
     }
-    for group in ["active", "fs"] {
+    for group in ["active", "fs", "offload"] {
         for command in commands(&help(&[group])) {
             let text = help(&[group, &command]);
             let example = format!("Example:\n  outboard {group} {command}");

@@ -32,7 +32,7 @@ fn a_key_is_made_once_shown_and_exported() {
     assert!(home.complaint(&["key", "export", "compile"]).contains("is there already"));
     home.complaint(&["key", "export", "No Service"]);
     let typo = home.complaint(&["key", "export", "compiler"]);
-    let there = "no service \"compiler\"; there are: compile, cast, active, fs, status";
+    let there = "no service \"compiler\"; there are: compile, cast, active, fs, offload, status";
     assert!(typo.contains(there), "{typo}");
     assert!(!home.0.join("compiler.key").exists());
 }

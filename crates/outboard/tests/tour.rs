@@ -141,6 +141,12 @@ fn every_stop_has_its_figures_and_nothing_is_left_behind() {
     assert!(told.contains("the source and both trees have the hash"), "{told}");
     assert!(told.contains("all 4 trees are equal to the source"), "{told}");
     assert!(told.contains("Lua 5.4: the 1229 primes below 10000 add up to 5736396"), "{told}");
+    for layout in ["host", "core"] {
+        let flow = &figures["stops"]["offload"][layout];
+        let number = |name: &str| flow[name].as_u64().unwrap_or(0);
+        assert!(number("pages") > 0 && number("pages") <= number("passed") / 100, "{flow}");
+        assert!(flow["packets_per_s"].as_f64() > Some(0.0), "{flow}");
+    }
     assert_eq!(tours.left_behind(), [""; 0]);
 }
 
