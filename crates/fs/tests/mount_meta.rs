@@ -274,7 +274,7 @@ fn kinds_links_and_times_are_kept() {
 
 /// Names that stay are listed exactly once, while others come and go.
 fn listings_stay_whole_while_names_go() {
-    const NAMES: usize = 10_000;
+    const NAMES: usize = 2_000;
     let node = TreeNode::start();
     let mounted = Mounted::of(&node, "mount", "");
     let [stays, goes] = ["stays", "goes"].map(|what| move |at: usize| format!("{what}-{at:05}"));

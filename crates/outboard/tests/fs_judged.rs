@@ -1,5 +1,6 @@
 //! `outboard fs` as programs judge it that others wrote to judge file systems: pjdfstest, fsx,
-//! stress-ng.
+//! stress-ng; and, where their sources are (`OUTBOARD_SOURCES`, which `cargo xtask test --full`
+//! sets), sqlite's mptest and a build of Lua.
 //!
 //! As root only: pjdfstest changes users, and mounts anew. Whoever is not root is told so.
 
@@ -13,6 +14,7 @@ use home::Home;
 use served::{Mounted, Served};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -222,4 +224,95 @@ fn stress_ng_finds_nothing() {
         assert!(is_done && faults.is_empty(), "{stressor}: {text}");
     }
     assert!(ran >= 30, "only {ran} are known here");
+}
+
+/// The sources of a project, unpacked.
+fn sources(project: &str) -> Option<PathBuf> {
+    let all = PathBuf::from(std::env::var_os("OUTBOARD_SOURCES")?);
+    Some(all.join(project))
+}
+
+/// How Lua is built here.
+const LUA_MAKEFILE: &str = "\
+OBJECTS := $(patsubst %.c,%.o,$(sort $(wildcard *.c)))
+all: lua luac
+%.o: %.c
+\t$(CC) -O2 -DLUA_USE_POSIX -c -o $@ $<
+liblua.a: $(filter-out lua.o luac.o,$(OBJECTS))
+\tar rcs $@ $^
+lua luac: %: %.o liblua.a
+\t$(CC) -o $@ $^ -lm
+";
+
+#[test]
+fn lua_is_built_to_the_same_bytes() {
+    let Some(lua) = sources("lua5.4") else {
+        return eprintln!("OUTBOARD_SOURCES does not say where Lua's sources are: not built");
+    };
+    let home = Home::new("fs-lua");
+    let served = Served::start(&home, &["--size", "256MiB"]);
+    let mounted = Mounted::of(&home, &served, "mnt", "rw");
+    let elsewhere = home.0.join("elsewhere");
+    for place in [&mounted.directory, &elsewhere] {
+        fs::create_dir_all(place).expect("a directory");
+        let mut copy = Command::new("cp");
+        let (is_done, text) = said(copy.arg("-a").arg(lua.join("src")).arg(place.join("lua")));
+        assert!(is_done, "{text}");
+        fs::write(place.join("lua/Makefile"), LUA_MAKEFILE).expect("written");
+        // Debian's own build makes it.
+        let header = place.join("lua/lua5.4-deb-multiarch.h");
+        fs::write(header, "#define DEB_HOST_MULTIARCH \"any\"\n").expect("written");
+        let mut make = Command::new("make");
+        let (is_done, text) = said(make.arg("-j2").arg("-C").arg(place.join("lua")));
+        assert!(is_done, "{text}");
+    }
+    let mut diff = Command::new("diff");
+    let same = diff.arg("-r").arg(elsewhere.join("lua")).arg(mounted.path("lua"));
+    assert_eq!(said(same), (true, String::new()));
+    let script = "local sum = 0 for i = 1, 100 do sum = sum + i end print(_VERSION, sum)";
+    let (_, text) = said(Command::new(mounted.path("lua/lua")).args(["-e", script]));
+    assert_eq!(text, "Lua 5.4\t5050\n");
+    let (_, made) = said(Command::new("make").arg("-C").arg(mounted.path("lua")));
+    assert!(made.contains("Nothing to be done"), "times are in order: {made}");
+}
+
+/// mptest starts its clients as its own first word says: half of them are in the other mount.
+const HALF_ELSEWHERE: &str = "#!/bin/sh
+database=$1
+shift
+client=0 last=
+for word; do [ \"$last\" = --client ] && client=$word; last=$word; done
+[ $((client % 2)) = 0 ] || database=OTHER/${database##*/}
+exec MPTEST \"$database\" \"$@\"
+";
+
+#[test]
+fn sqlite_s_own_test_of_locks_finds_nothing_by_two_mounts() {
+    let Some(sqlite) = sources("sqlite3") else {
+        return eprintln!("OUTBOARD_SOURCES does not say where sqlite's sources are: not tested");
+    };
+    let home = Home::new("fs-mptest");
+    let served = Served::start(&home, &["--size", "256MiB"]);
+    let mounts = ["one", "two"].map(|name| Mounted::of(&home, &served, name, "rw"));
+    let (program, starter) = (home.0.join("mptest"), home.0.join("starter"));
+    let mut compile = Command::new("cc");
+    compile.args(["-O1", "-o"]).arg(&program).arg(sqlite.join("mptest/mptest.c"));
+    let (is_done, text) = said(compile.arg("-lsqlite3"));
+    assert!(is_done, "{text}");
+    let text = |path: &Path| path.to_str().expect("text").to_owned();
+    let script = HALF_ELSEWHERE.replace("OTHER", &text(&mounts[1].directory));
+    fs::write(&starter, script.replace("MPTEST", &text(&program))).expect("written");
+    fs::set_permissions(&starter, PermissionsExt::from_mode(0o755)).expect("set");
+    for name in ["config01", "config02", "crash01", "multiwrite01"] {
+        let mut command = Command::new(&program);
+        command.arg0(&starter).arg(mounts[0].path(name)).args(["--timeout", "60000"]);
+        command.arg(sqlite.join(format!("mptest/{name}.test")));
+        let (is_done, text) = said(&mut command);
+        assert!(is_done && text.contains("Summary: 0 errors"), "{name}: {text}");
+        for mount in &mounts {
+            let mut check = Command::new("sqlite3");
+            check.arg(mount.path(name)).arg("PRAGMA integrity_check;");
+            assert_eq!(said(&mut check), (true, "ok\n".to_owned()), "{name}");
+        }
+    }
 }

@@ -325,7 +325,9 @@ impl FsClient {
                     thread::sleep(pause);
                     pause = (pause * 2).min(BUSY_PAUSE_MAX);
                 }
-                Outcome::Unknown if self.is_late(begun) => return Err(FsError::TimedOut),
+                Outcome::Busy(_) | Outcome::Conflict | Outcome::Unknown if self.is_late(begun) => {
+                    return Err(FsError::TimedOut);
+                }
                 Outcome::Unknown if entry.is_harmless() => {}
                 outcome => return result_of(outcome),
             }

@@ -22,9 +22,10 @@ use std::time::{Duration, Instant};
 const INLINE_MAX: usize = 32 << 10;
 /// How long a caller waits for a buffer at a time.
 const BUFFER_SLICE: Duration = Duration::from_millis(100);
-/// How often a change is asked for whose memory the service did not reach: a connection that is
-/// lost has other memory.
-const MEMORY_TRIES: u32 = 64;
+/// How often a change is asked for whose memory the service did not reach, or whose lock it does
+/// not know: a connection that is lost has other memory. Those that others were in the way of are
+/// asked for until they are late.
+const TRIES_MAX: u32 = 64;
 
 /// What is changed of a file's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -435,32 +436,24 @@ impl PendingChange {
             PendingCall::Over(answer) => return Ok(answer),
         };
         let (mut refused, mut tries) = (false, 0);
-        while tries < MEMORY_TRIES {
-            tries += 1;
+        loop {
             let EndedCall { outcome, buffer, .. } = call.end(caller)?;
             let client = &call.client;
             buffer.into_iter().for_each(|buffer| client.give_back(buffer));
-            let is_late = client.is_late(call.begun);
-            match outcome {
-                // Nothing was changed.
-                Outcome::Conflict if !is_late => {}
-                Outcome::Busy(_) if !is_late && client.goes_on(caller) => {
-                    tries -= 1;
-                    thread::sleep(BUSY_PAUSE);
-                }
-                Outcome::Failed { code, .. } if code == MEMORY_GONE => {}
-                // It was given up here, or lost.
-                Outcome::Failed { code, .. } if code == LOCK_GONE => {
+            match next_step(&outcome, &self.args, (&mut tries, client.is_late(call.begun))) {
+                ChangeStep::Again => {}
+                ChangeStep::Pause if client.goes_on(caller) => thread::sleep(BUSY_PAUSE),
+                ChangeStep::Pause => return Err(FsError::Interrupted),
+                ChangeStep::SayLocks => {
                     self.args.which &= !LOCKED;
                     self.args.which |= client.fenced.flag(self.args.inode);
                 }
-                Outcome::Failed { code, .. } if self.args.set.which != 0 && is_refusal(code) => {
+                ChangeStep::WithoutAttributes => {
                     (refused, self.args.set) = (true, FsAttrArgs::default());
                 }
-                Outcome::Unknown if is_late => return Err(FsError::TimedOut),
-                // The same bytes at the same place.
-                Outcome::Unknown if self.args.which & APPEND == 0 => {}
-                outcome => {
+                ChangeStep::TimedOut => return Err(FsError::TimedOut),
+                ChangeStep::GivenUp => return Err(FsError::of(libc::EIO)),
+                ChangeStep::Over => {
                     let answer = whole(&result_of(outcome)?, CHANGE);
                     return if refused { Err(FsError::of(libc::EPERM)) } else { answer };
                 }
@@ -469,6 +462,79 @@ impl PendingChange {
             call = client.begin_change_again(caller, &self.args, &self.bytes)?;
             call.begun = begun;
         }
-        Err(FsError::of(libc::EIO))
+    }
+}
+
+/// What follows the end of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChangeStep {
+    /// It is asked for again.
+    Again,
+    /// As well, a little later.
+    Pause,
+    /// As well, with what is known now of locks: they were given up here, or lost.
+    SayLocks,
+    /// As well, without the attributes that are refused.
+    WithoutAttributes,
+    TimedOut,
+    GivenUp,
+    /// That is its outcome.
+    Over,
+}
+
+/// Who was in others' way, or came when the service had no time, asks until it is late.
+fn next_step(
+    outcome: &Outcome,
+    args: &FsChangeArgs,
+    (tries, is_late): (&mut u32, bool),
+) -> ChangeStep {
+    let step = match outcome {
+        Outcome::Busy(_) | Outcome::Conflict | Outcome::Unknown if is_late => ChangeStep::TimedOut,
+        // Nothing was changed.
+        Outcome::Busy(_) | Outcome::Conflict => ChangeStep::Pause,
+        // The same bytes at the same place.
+        Outcome::Unknown if args.which & APPEND == 0 => ChangeStep::Again,
+        Outcome::Failed { code, .. } if *code == MEMORY_GONE => ChangeStep::Again,
+        Outcome::Failed { code, .. } if *code == LOCK_GONE => ChangeStep::SayLocks,
+        Outcome::Failed { code, .. } if args.set.which != 0 && is_refusal(*code) => {
+            ChangeStep::WithoutAttributes
+        }
+        _ => ChangeStep::Over,
+    };
+    if matches!(step, ChangeStep::Again | ChangeStep::SayLocks) {
+        *tries += 1;
+    }
+    if *tries < TRIES_MAX { step } else { ChangeStep::GivenUp }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_meets_conflicts_asks_until_it_is_late() {
+        let (args, mut tries) = (FsChangeArgs::default(), 0);
+        let mut step =
+            |outcome: &Outcome, is_late| next_step(outcome, &args, (&mut tries, is_late));
+        for _ in 0..10 * TRIES_MAX {
+            assert_eq!(step(&Outcome::Conflict, false), ChangeStep::Pause);
+            assert_eq!(step(&Outcome::Busy(String::new()), false), ChangeStep::Pause);
+        }
+        assert_eq!(step(&Outcome::Conflict, true), ChangeStep::TimedOut);
+        assert_eq!(step(&Outcome::Unknown, true), ChangeStep::TimedOut);
+        let gone = Outcome::Failed { code: MEMORY_GONE, text: String::new() };
+        for _ in 1..TRIES_MAX {
+            assert_eq!(step(&gone, false), ChangeStep::Again);
+        }
+        assert_eq!(step(&gone, false), ChangeStep::GivenUp);
+    }
+
+    #[test]
+    fn bytes_are_not_appended_twice() {
+        let step = |which| {
+            let args = FsChangeArgs { which, ..FsChangeArgs::default() };
+            next_step(&Outcome::Unknown, &args, (&mut 0, false))
+        };
+        assert_eq!((step(APPEND), step(0)), (ChangeStep::Over, ChangeStep::Again));
     }
 }

@@ -17,7 +17,8 @@ use outboard_active::Outcome;
 use outboard_active::service::BackendCaller;
 use outboard_offcode::executor::Request;
 
-/// How often a change is planned, while others change the file.
+/// How often a change is planned, while others change the file, before its client is told of a
+/// conflict: it asks again as long as it may wait.
 const TRIES_MAX: u32 = 64;
 /// What a client may ask for.
 const KNOWN: u32 = GROW | RESIZE | KEEP_TIMES | APPEND | PUNCH | SYNC | LOCKED;
@@ -265,6 +266,7 @@ impl FsBackend {
             return self.look(token, None);
         }
         self.drop_bytes(token);
+        let outcome = if is_stale { Outcome::Conflict } else { outcome };
         self.conclude(token, outcome, which & SYNC != 0);
     }
 

@@ -85,6 +85,10 @@ impl FsBackend {
         if let (OwnWork::Release(inode), Outcome::Conflict) = (work, outcome) {
             return self.release_later(inode);
         }
+        if let (OwnWork::Reserve, Outcome::Conflict) = (work, outcome) {
+            self.pool.not_reserved();
+            return self.ask_for_blocks();
+        }
         let why = outcome.failure().unwrap_or_default();
         tracing::error!(?work, why, "the file system's own work has failed");
         match work {

@@ -111,6 +111,11 @@ impl BlockPool {
         }
     }
 
+    /// The store could not be asked: somebody was in the way.
+    pub(super) fn not_reserved(&mut self) {
+        self.is_asking = false;
+    }
+
     /// Whether those who wait can get nothing: the store is full, and nothing is on its way.
     pub(super) fn is_exhausted(&self) -> bool {
         self.is_dry && !self.is_asking && self.coming.is_empty()
@@ -122,7 +127,8 @@ impl BlockPool {
     }
 
     /// Commits up to this one are durable, and a snapshot holds blocks; whether blocks have become
-    /// usable. If it begins after `seq` was durable, its commit is not before that one.
+    /// usable, or are kept for the snapshot, so that those who wait ask for others. If it begins
+    /// after `seq` was durable, its commit is not before that one.
     pub(super) fn durable(&mut self, seq: u64, held: Option<&HeldBlocks>) -> bool {
         let before = self.usable_len;
         let held_at = held.map(|held| held.seq);
@@ -133,12 +139,13 @@ impl BlockPool {
                 self.give_unless_held(of, runs, held);
             }
         }
+        let coming_before = self.coming.len();
         while self.coming.front().is_some_and(|(of, _)| *of <= seq) {
             let Some((of, runs)) = self.coming.pop_front() else { break };
             self.coming_len -= runs.iter().map(|run| run.len).sum::<u64>();
             self.give_unless_held(of, runs, held);
         }
-        self.usable_len > before
+        self.usable_len > before || self.coming.len() < coming_before
     }
 
     /// Of blocks that were reserved after a snapshot, those that had bytes in it stay aside.
@@ -208,5 +215,20 @@ mod tests {
         assert!(pool.take(3).is_none());
         assert!(pool.durable(6, None), "the snapshot is over");
         assert_eq!(pool.take(4).map(|runs| runs.iter().map(|run| run.len).sum()), Some(4));
+    }
+
+    #[test]
+    fn who_waits_for_blocks_asks_again_when_a_snapshot_has_all_that_came() {
+        let mut pool = BlockPool::new(64);
+        let held = HeldBlocks::made(5, vec![0b1111]);
+        pool.wait(4);
+        assert_eq!(pool.ask(), Some(4));
+        pool.reserved(6, vec![FsBlocksRun { start: 0, len: 4 }]);
+        assert!(pool.durable(6, Some(&held)), "nothing else would have it ask");
+        assert!(pool.take(4).is_none() && !pool.is_exhausted());
+        assert_eq!(pool.ask(), Some(4));
+        pool.not_reserved();
+        assert!(!pool.is_exhausted(), "the store did not say that it has none");
+        assert_eq!(pool.ask(), Some(4));
     }
 }

@@ -10,7 +10,8 @@ use crate::plan::{Found, room_for};
 use crate::protocol::{FsAnswer, FsInodeArgs, FsLayout, FsReadArgs};
 use outboard_active::Outcome;
 
-/// How often a read is begun, while others change the file.
+/// How often a read is begun, while others change the file, before its client is told of a
+/// conflict: it asks again as long as it may wait.
 const TRIES_MAX: u32 = 64;
 /// Bytes that the loop reads itself, if they are in memory.
 const NOW_MAX: usize = 128 << 10;
@@ -94,7 +95,7 @@ impl FsBackend {
         let Some(call) = self.calls.get(&token) else { return };
         let (Some(request), FsWork::Read(work)) = (&call.request, &call.work) else { return };
         if work.tries >= TRIES_MAX {
-            return self.fail(token, libc::EAGAIN, "the file changes faster than it can be read");
+            return self.answer(token, Outcome::Conflict);
         }
         let mut again = (**request).clone();
         again.out_cap = room_for(asked_len(&again.args));

@@ -145,10 +145,7 @@ impl Keeper {
         let made = self.segments.prepare().or_else(|error| match error {
             FsStoreError::NoSpace { .. } => {
                 self.is_full(&error);
-                if self.hub.last() > self.hub.checkpointed.load(Ordering::Acquire) {
-                    self.checkpoint(CheckpointEnding::UnderWay)?;
-                }
-                self.segments.prepare()
+                self.prepare_in_released()
             }
             other => Err(other),
         });
@@ -162,6 +159,21 @@ impl Keeper {
             // Until the log's last segment is full, space may be found.
             Err(FsStoreError::NoSpace { .. }) if !self.hub.lock().is_stalled => Ok(()),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Makes the next segment of what the newest checkpoint has, and if that is too little, of what
+    /// a newer one has. The newest may be a moment old and have every commit: it kept the log of
+    /// the one before, as there was space then.
+    fn prepare_in_released(&mut self) -> Result<(), FsStoreError> {
+        let covered = self.newest.map_or(0, |newest| newest.seq);
+        self.segments.release(covered)?;
+        match self.segments.prepare() {
+            Err(FsStoreError::NoSpace { .. }) if self.hub.last() > covered => {
+                self.checkpoint(CheckpointEnding::UnderWay)?;
+                self.segments.prepare()
+            }
+            made => made,
         }
     }
 

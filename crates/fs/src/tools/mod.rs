@@ -27,8 +27,8 @@ pub use cp::{CpExisting, CpKeep, CpSource, CpTarget, CpWish, TreeCopier};
 pub use expression::{FindAction, FindExpression, FindMoment};
 pub use find::{FindTeller, FindTold, find};
 pub use grep::{
-    GrepBinary, GrepGoes, GrepMode, GrepPattern, GrepSyntax, GrepTeller, GrepTold, GrepTree,
-    GrepWish, GrepWords, LineMatcher, TooManyParts, grep,
+    GrepBinary, GrepGoes, GrepMode, GrepNameRule, GrepNames, GrepPattern, GrepSyntax, GrepTeller,
+    GrepTold, GrepTree, GrepWish, GrepWords, LineMatcher, TooManyParts, grep,
 };
 pub use place::{FsPlace, PlaceMount};
 pub use remove::remove_tree;

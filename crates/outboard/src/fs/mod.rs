@@ -16,6 +16,7 @@ mod trees;
 
 use crate::active::{FsExecArgs, fs_exec};
 use clap::Subcommand;
+pub(crate) use grep::words_of_program;
 use std::error::Error;
 use std::process::ExitCode;
 

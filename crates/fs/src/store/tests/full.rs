@@ -47,6 +47,34 @@ fn go_on_without_space(options: FsStoreOptions) {
     world.wait(seq).expect("durable");
 }
 
+/// Has a checkpoint made that holds all commits, while the disk has space: it keeps the log of the
+/// checkpoint before.
+fn checkpointed_at_rest(world: &World) {
+    let last = world.store.status().last;
+    world.wait(last).expect("durable");
+    world.store.want_checkpoint();
+    while world.store.status().checkpointed < last {
+        assert!(world.store.failure().is_none());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_disk_that_fills_behind_a_checkpoint_is_given_the_log_before_it() {
+    for seed in 0..12 {
+        let mut random = Random::new(seed);
+        let mut world = used(options(on_request()), &mut random);
+        checkpointed_at_rest(&world);
+        // For no further segment.
+        world.disk.set_room(Some(world.disk.used() + 3000));
+        for _ in 0..100 {
+            let seq = world.commit(&mut random).expect("committed");
+            world.store.want_checkpoint();
+            world.wait(seq).expect("durable");
+        }
+    }
+}
+
 #[test]
 fn a_full_disk_loses_nothing_that_was_acknowledged() {
     for seed in 0..6 {

@@ -18,6 +18,14 @@ pub(super) struct Backtracking {
 /// Calls within calls, at most.
 const DEPTH_MAX: usize = 10_000;
 
+/// What bytes that are no UTF-8 are to words beside them: glibc's `\b` and its like take them for
+/// the characters of these numbers, GNU grep's `-w` for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BrokenBytes {
+    Latin,
+    Nothing,
+}
+
 /// What is still to be matched, the next first.
 #[derive(Clone, Copy)]
 enum Rest<'a> {
@@ -103,21 +111,39 @@ impl Backtracking {
         chunk.valid().chars().next().map(|c| (c, c.len_utf8()))
     }
 
-    fn is_word(&self, line: &[u8], at: usize) -> bool {
-        self.char_at(line, at).is_some_and(|(c, _)| self.word.has(c))
+    fn is_word(&self, line: &[u8], at: usize, beside: BrokenBytes) -> bool {
+        match (self.char_at(line, at), line.get(at)) {
+            (Some((c, _)), _) => self.word.has(c),
+            (None, Some(byte)) => self.is_word_byte(*byte, beside),
+            (None, None) => false,
+        }
     }
 
-    fn is_word_before(&self, line: &[u8], at: usize) -> bool {
+    /// A byte that is no UTF-8.
+    fn is_word_byte(&self, byte: u8, beside: BrokenBytes) -> bool {
+        beside == BrokenBytes::Latin && self.word.has(char::from(byte))
+    }
+
+    fn is_word_before(&self, line: &[u8], at: usize, beside: BrokenBytes) -> bool {
         let widths = 1..=if self.rules.is_utf8 { 4 } else { 1 };
         let mut ends = widths.filter_map(|width| {
             let start = at.checked_sub(width)?;
             self.char_at(line, start).filter(|(_, len)| *len == width)
         });
-        ends.next().is_some_and(|(c, _)| self.word.has(c))
+        match (ends.next(), at.checked_sub(1).and_then(|before| line.get(before))) {
+            (Some((c, _)), _) => self.word.has(c),
+            (None, Some(byte)) => self.is_word_byte(*byte, beside),
+            (None, None) => false,
+        }
     }
 
     fn holds(&self, place: GrepPlace, line: &[u8], at: usize) -> bool {
-        let (before, behind) = (self.is_word_before(line, at), self.is_word(line, at));
+        let beside = match place {
+            GrepPlace::NoWordBefore | GrepPlace::NoWordBehind => BrokenBytes::Nothing,
+            _ => BrokenBytes::Latin,
+        };
+        let before = self.is_word_before(line, at, beside);
+        let behind = self.is_word(line, at, beside);
         match place {
             GrepPlace::LineStart => at == 0,
             GrepPlace::LineEnd => at == line.len(),

@@ -3,7 +3,7 @@
 use super::automaton::{HirFor, hir};
 use super::backtrack::{Backtracking, TooManyParts};
 use super::charset::CharRules;
-use super::syntax::GrepNode;
+use super::syntax::{GrepNode, GrepPlace};
 use crate::scan::{LineFinder, ScanFault};
 use regex_automata::nfa::thompson::{self, pikevm};
 use regex_automata::{Anchored, Input, MatchKind};
@@ -18,8 +18,9 @@ pub struct LineMatcher(Matching);
 
 #[derive(Debug)]
 enum Matching {
-    /// The library's: the first place, and the longest match there.
-    Library { first: Box<Searching>, longest: Box<Searching> },
+    /// The library's: the first place, and the longest match there. What words are beside bytes
+    /// that are no UTF-8, others say.
+    Library { first: Box<Searching>, longest: Box<Searching>, broken: Option<Box<Backtracking>> },
     /// One with back-references.
     Back(Backtracking),
 }
@@ -50,7 +51,9 @@ impl LineMatcher {
         let hir = hir(node, rules.is_utf8, HirFor::Client)?;
         let first = Box::new(Searching::new(&hir, MatchKind::LeftmostFirst)?);
         let longest = Box::new(Searching::new(&hir, MatchKind::All)?);
-        Some(Self(Matching::Library { first, longest }))
+        let asks_others = rules.is_utf8 && has_word_place(node);
+        let broken = asks_others.then(|| Box::new(Backtracking::new(node.clone(), rules)));
+        Some(Self(Matching::Library { first, longest, broken }))
     }
 
     /// Whether a line matches.
@@ -59,6 +62,9 @@ impl LineMatcher {
     /// [`TooManyParts`].
     pub fn is_match(&mut self, line: &[u8]) -> Result<bool, TooManyParts> {
         match &mut self.0 {
+            Matching::Library { broken: Some(broken), .. } if !is_text(line) => {
+                broken.is_match(line)
+            }
             Matching::Library { first, .. } => Ok(first.vm.is_match(&mut first.cache, line)),
             Matching::Back(back) => back.is_match(line),
         }
@@ -70,7 +76,10 @@ impl LineMatcher {
     /// [`TooManyParts`].
     pub fn find(&mut self, line: &[u8], from: usize) -> Result<Option<Range<usize>>, TooManyParts> {
         match &mut self.0 {
-            Matching::Library { first, longest } => {
+            Matching::Library { broken: Some(broken), .. } if !is_text(line) => {
+                broken.find(line, from)
+            }
+            Matching::Library { first, longest, .. } => {
                 let input = Input::new(line).range(from..);
                 let Some(found) = first.vm.find(&mut first.cache, input) else { return Ok(None) };
                 let input = Input::new(line).range(found.start()..).anchored(Anchored::Yes);
@@ -100,6 +109,19 @@ impl LineFinder for LineMatcher {
             at = end + 1;
         }
         Ok(at.min(lines.len()))
+    }
+}
+
+fn is_text(line: &[u8]) -> bool {
+    std::str::from_utf8(line).is_ok()
+}
+
+fn has_word_place(node: &GrepNode) -> bool {
+    match node {
+        GrepNode::At(place) => !matches!(place, GrepPlace::LineStart | GrepPlace::LineEnd),
+        GrepNode::Sequence(nodes) | GrepNode::Either(nodes) => nodes.iter().any(has_word_place),
+        GrepNode::Group(inner, _) | GrepNode::Repeat { what: inner, .. } => has_word_place(inner),
+        _ => false,
     }
 }
 

@@ -5,13 +5,14 @@
 //! which reads the files then. Where in a line a pattern matches the client says as well.
 //!
 //! Modules in reading order: `syntax` and `charset` (patterns as people write them), `automaton`
-//! (tables), `wasm` (tables as modules), `matcher` and `backtrack` (at the client), `search` (whole
-//! trees).
+//! (tables), `wasm` (tables as modules), `matcher` and `backtrack` (at the client), `names` (which
+//! files), `search` (whole trees).
 
 mod automaton;
 mod backtrack;
 mod charset;
 mod matcher;
+mod names;
 mod search;
 mod syntax;
 #[cfg(test)]
@@ -20,6 +21,7 @@ mod wasm;
 
 pub use backtrack::TooManyParts;
 pub use matcher::LineMatcher;
+pub use names::{GrepNameRule, GrepNames};
 pub use search::{GrepBinary, GrepGoes, GrepMode, GrepTeller, GrepTold, GrepTree, GrepWish, grep};
 pub use syntax::GrepSyntax;
 

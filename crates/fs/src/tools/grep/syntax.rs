@@ -100,6 +100,74 @@ pub(super) fn parse(
     }
 }
 
+/// A pattern of names, as fnmatch(3) takes it.
+pub(super) fn glob(pattern: &[u8], rules: CharRules) -> GrepNode {
+    let text: Vec<char> = match std::str::from_utf8(pattern) {
+        Ok(text) if rules.is_utf8 => text.chars().collect(),
+        _ => pattern.iter().map(|byte| char::from(*byte)).collect(),
+    };
+    let any = || {
+        let mut set = CharSet::any(rules);
+        set.add('\n', '\n');
+        GrepNode::Set(set)
+    };
+    let (mut nodes, mut at) = (Vec::new(), 0);
+    while let Some(c) = text.get(at) {
+        at += 1;
+        let literal = |c: char| GrepNode::Set(CharSet::one(c, rules));
+        nodes.push(match (c, text.get(at)) {
+            ('*', _) => GrepNode::Repeat { what: Box::new(any()), least: 0, most: None },
+            ('?', _) => any(),
+            ('[', _) => match glob_bracket(&text[at..], rules) {
+                Some((set, len)) => {
+                    at += len;
+                    GrepNode::Set(set)
+                }
+                None => literal('['),
+            },
+            ('\\', Some(escaped)) => {
+                at += 1;
+                literal(*escaped)
+            }
+            (c, _) => literal(*c),
+        });
+    }
+    sequence(nodes)
+}
+
+/// A bracket expression of a name's pattern, behind its bracket, and its length; `None` if it is
+/// none. Backslashes quote in it.
+fn glob_bracket(text: &[char], rules: CharRules) -> Option<(CharSet, usize)> {
+    let negated = usize::from(matches!(text.first(), Some('!' | '^')));
+    let (mut set, mut at) = (CharSet::empty(), negated);
+    let element = |at: &mut usize| -> Option<char> {
+        *at += usize::from(text.get(*at) == Some(&'\\'));
+        *at += 1;
+        text.get(*at - 1).copied()
+    };
+    while text.get(at) != Some(&']') || at == negated {
+        if text.get(at..at + 2) == Some(&['[', ':']) {
+            let len = text[at + 2..].windows(2).position(|two| two == [':', ']'])?;
+            let name: String = text[at + 2..at + 2 + len].iter().collect();
+            set.union(&CharSet::named(&name, rules)?);
+            at += len + 4;
+            continue;
+        }
+        let first = element(&mut at)?;
+        let is_range = text.get(at) == Some(&'-') && !matches!(text.get(at + 1), Some(']') | None);
+        at += usize::from(is_range);
+        let last = if is_range { element(&mut at)? } else { first };
+        // A range that is none has nothing.
+        if first <= last {
+            set.union(&CharSet::range(first, last, rules));
+        }
+    }
+    if negated > 0 {
+        set.negate(rules);
+    }
+    Some((set, at + 1))
+}
+
 fn sequence(mut nodes: Vec<GrepNode>) -> GrepNode {
     match nodes.len() {
         0 => GrepNode::Empty,
@@ -130,10 +198,14 @@ impl Parsing {
         if self.depth > DEPTH_MAX {
             return Err(wrong("the pattern has too many groups within each other"));
         }
+        let before = self.closed.clone();
         let mut all = vec![self.sequence()?];
         while self.is_operator('|') {
             self.skip_operator();
+            // No back-reference is to a group of another branch.
+            let closed = std::mem::replace(&mut self.closed, before.clone());
             all.push(self.sequence()?);
+            self.closed.extend(closed);
         }
         self.depth -= 1;
         Ok(if all.len() == 1 { all.remove(0) } else { GrepNode::Either(all) })
@@ -171,7 +243,7 @@ impl Parsing {
         }
         self.at += 1;
         match c {
-            '\\' => self.escaped(is_first),
+            '\\' => self.escaped(),
             '.' => Ok(GrepNode::Set(CharSet::any(self.rules))),
             '[' => self.bracket(),
             '^' if self.is_extended || is_begin => Ok(GrepNode::At(GrepPlace::LineStart)),
@@ -202,7 +274,7 @@ impl Parsing {
     }
 
     /// What stands behind a backslash.
-    fn escaped(&mut self, is_first: bool) -> Result<GrepNode, ToolError> {
+    fn escaped(&mut self) -> Result<GrepNode, ToolError> {
         let c = self.peek(0).ok_or_else(|| wrong("Trailing backslash"))?;
         self.at += 1;
         let negated = |mut set: CharSet, rules| {
@@ -228,9 +300,6 @@ impl Parsing {
                 }
                 GrepNode::BackReference(number)
             }
-            '{' if !self.is_extended && is_first => {
-                return Err(wrong("Invalid preceding regular expression"));
-            }
             c => self.literal(c),
         })
     }
@@ -239,10 +308,10 @@ impl Parsing {
     fn repeated(&mut self, mut atom: GrepNode) -> Result<GrepNode, ToolError> {
         // A basic expression's star is itself where there is nothing that it could repeat.
         let is_place = matches!(atom, GrepNode::At(GrepPlace::LineStart)) && !self.is_extended;
+        if is_place {
+            return Ok(atom);
+        }
         while let Some((least, most, len)) = self.repetition()? {
-            if is_place {
-                break;
-            }
             self.at += len;
             atom = GrepNode::Repeat { what: Box::new(atom), least, most };
         }

@@ -105,21 +105,28 @@ fn text(seed: &mut Seeded) -> String {
     text
 }
 
-/// What GNU grep says of a text; `None`: it takes no such pattern.
-fn gnu(options: &[&str], locale: &str, pattern: &str, text: &str) -> Option<String> {
+/// What GNU grep says of a text, with escapes; `None`: it takes no such pattern.
+fn gnu(options: &[&str], locale: &str, pattern: &str, text: impl AsRef<[u8]>) -> Option<String> {
     let mut grep = Command::new("grep");
     grep.env("LC_ALL", locale).args(options).args(["-a", "-e", pattern]);
     grep.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = grep.spawn().expect("GNU grep");
     // Where it takes no such pattern it reads nothing.
-    let _written = child.stdin.take().expect("piped").write_all(text.as_bytes());
+    let _written = child.stdin.take().expect("piped").write_all(text.as_ref());
     let output = child.wait_with_output().expect("it ends");
-    (output.status.code() != Some(2)).then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    (output.status.code() != Some(2)).then(|| escaped(&output.stdout))
 }
 
-fn matching_lines(finder: &mut dyn LineFinder, text: &str) -> Option<String> {
+fn escaped(bytes: &[u8]) -> String {
+    bytes
+        .split_inclusive(|byte| *byte == b'\n')
+        .map(|line| format!("{}\n", line.escape_ascii()))
+        .collect()
+}
+
+fn matching_lines(finder: &mut dyn LineFinder, text: impl AsRef<[u8]>) -> Option<String> {
     let (mut out, mut at) = (Vec::new(), 0);
-    let bytes = text.as_bytes();
+    let bytes = text.as_ref();
     while at < bytes.len() {
         let mut found = Vec::new();
         let come = finder.find_lines(&bytes[at..], 7, &mut found);
@@ -131,7 +138,7 @@ fn matching_lines(finder: &mut dyn LineFinder, text: &str) -> Option<String> {
         }
         at += come.ok()?;
     }
-    Some(String::from_utf8_lossy(&out).into_owned())
+    Some(escaped(&out))
 }
 
 /// The table walked through here, as the module does it.
@@ -163,14 +170,14 @@ impl LineFinder for TableFinder {
     }
 }
 
-fn only_matching(matcher: &mut LineMatcher, text: &str) -> String {
-    let mut out = String::new();
-    for line in text.lines() {
-        let mut at = 0;
-        while let Some(found) = matcher.find(line.as_bytes(), at).expect("few parts") {
+fn only_matching(matcher: &mut LineMatcher, text: impl AsRef<[u8]>) -> String {
+    let mut out = Vec::new();
+    for line in text.as_ref().split_inclusive(|byte| *byte == b'\n') {
+        let (line, mut at) = (line.strip_suffix(b"\n").expect("whole lines"), 0);
+        while let Some(found) = matcher.find(line, at).expect("few parts") {
             if !found.is_empty() {
-                out += &String::from_utf8_lossy(&line.as_bytes()[found.clone()]);
-                out.push('\n');
+                out.extend_from_slice(&line[found.clone()]);
+                out.push(b'\n');
             }
             at = found.end.max(found.start + 1);
             if at > line.len() {
@@ -178,7 +185,7 @@ fn only_matching(matcher: &mut LineMatcher, text: &str) -> String {
             }
         }
     }
-    out
+    escaped(&out)
 }
 
 #[test]
@@ -317,4 +324,157 @@ fn strings_and_back_references_mean_what_they_mean_to_gnu_grep() {
         });
         assert_eq!(found, expected, "grep {options} '{pattern}'");
     }
+}
+
+const ODD_ATOMS: &[&str] = &[
+    "a",
+    "b",
+    "é",
+    "_",
+    ".",
+    "\\w",
+    "\\W",
+    "\\<",
+    "\\>",
+    "\\b",
+    "\\B",
+    "^",
+    "$",
+    "[^a]",
+    "[[:alpha:]]",
+    "\\s",
+    "\\S",
+    "ß",
+    "Σ",
+    "-",
+];
+
+/// A pattern with back-references, empty parts, and operators where there is nothing to repeat.
+fn odd_pattern(seed: &mut Seeded, is_extended: bool, groups: &mut usize, depth: usize) -> String {
+    let (open, close, or) = if is_extended { ("(", ")", "|") } else { ("\\(", "\\)", "\\|") };
+    let mut text = String::new();
+    if !is_extended && seed.next(12) == 0 {
+        text += seed.one(&["\\{", "*", "\\{1\\}", "^*", "^\\{1\\}", "\\+", "^\\?"]);
+    }
+    for place in 0..seed.next(5) {
+        match seed.next(7) {
+            0 | 1 if depth > 0 => {
+                *groups += 1;
+                text += open;
+                text += &odd_pattern(seed, is_extended, groups, depth - 1);
+                text += close;
+            }
+            2 if place > 0 => text += or,
+            3 if *groups > 0 => text += &format!("\\{}", 1 + seed.next(*groups)),
+            _ => text += seed.one(ODD_ATOMS),
+        }
+        let repeats: &[&str] = match is_extended {
+            true => &["*", "+", "?", "{2}", "{,2}", "{0}"],
+            false => &["*", "\\+", "\\?", "\\{2\\}", "\\{,2\\}", "\\{0\\}"],
+        };
+        let is_set = text.ends_with(|c: char| c.is_alphanumeric() || c == ']');
+        let is_place = ["\\b", "\\B"].iter().any(|place| text.ends_with(place));
+        if seed.next(4) == 0 && is_set && !is_place {
+            text += seed.one(repeats);
+        }
+    }
+    text
+}
+
+fn odd_text(seed: &mut Seeded) -> Vec<u8> {
+    const PIECES: &[&[u8]] = &[
+        b"a",
+        b"b",
+        "é".as_bytes(),
+        "É".as_bytes(),
+        b"_",
+        b" ",
+        b"-",
+        b"\xff",
+        b"\xc3",
+        b"\xa9",
+        b"\xe9",
+        b"ab",
+        b"aa",
+        b"{1}",
+        b"*",
+        b"\t",
+        "Σ".as_bytes(),
+        "ς".as_bytes(),
+        b"\xe2\x82",
+        b"+",
+        b"?",
+    ];
+    let mut text = Vec::new();
+    for _ in 0..40 {
+        for _ in 0..seed.next(7) {
+            text.extend_from_slice(PIECES[seed.next(PIECES.len())]);
+        }
+        text.push(b'\n');
+    }
+    text
+}
+
+/// A pattern, and how GNU grep is told of it.
+struct OddCase {
+    words: GrepWords,
+    options: Vec<&'static str>,
+    locale: &'static str,
+    pattern: String,
+}
+
+fn odd_case(seed: &mut Seeded) -> OddCase {
+    let is_extended = seed.next(2) == 0;
+    let (is_utf8, folds) = (seed.next(2) == 0, seed.next(4) == 0);
+    let (is_word, is_line) = match seed.next(8) {
+        0 => (false, true),
+        1 => (true, false),
+        _ => (false, false),
+    };
+    let count = if seed.next(5) == 0 { 2 } else { 1 };
+    let one = |_| odd_pattern(seed, is_extended, &mut 0, 2);
+    let pattern = (0..count).map(one).collect::<Vec<_>>().join("\n");
+    let syntax = if is_extended { GrepSyntax::Extended } else { GrepSyntax::Basic };
+    let patterns = vec![pattern.clone().into_bytes()];
+    let words = GrepWords { patterns, syntax, folds, is_word, is_line, is_utf8 };
+    let mut options = vec![if is_extended { "-E" } else { "-G" }];
+    options.extend(folds.then_some("-i").into_iter().chain(is_word.then_some("-w")));
+    options.extend(is_line.then_some("-x"));
+    OddCase { words, options, locale: if is_utf8 { "C.UTF-8" } else { "C" }, pattern }
+}
+
+/// In texts with bytes that are no UTF-8, too.
+#[test]
+fn odd_patterns_mean_what_they_mean_to_gnu_grep() {
+    let rounds = if std::env::var_os("OUTBOARD_FULL").is_some() { 3000 } else { 150 };
+    let mut seed = Seeded(0x51_7cc1_b727_220a);
+    let mut compared = 0;
+    for _ in 0..rounds {
+        let (OddCase { words, options, locale, pattern }, text) =
+            (odd_case(&mut seed), odd_text(&mut seed));
+        let about = format!("LC_ALL={locale} grep {options:?} -e '{pattern}'");
+        let expected = gnu(&options, locale, &pattern, &text);
+        let compiled = GrepPattern::compile(&words);
+        assert_eq!(compiled.is_ok(), expected.is_some(), "{about}: {compiled:?}");
+        let (Some(expected), Ok(compiled)) = (expected, compiled) else { continue };
+        let mut matcher = compiled.matcher().expect("small");
+        if words.is_word && words.is_utf8 {
+            // GNU grep 3.8 finds empty words within characters, and leaves some shorter ones out.
+            continue;
+        }
+        assert_eq!(matching_lines(&mut matcher, &text).as_ref(), Some(&expected), "{about}");
+        if !words.is_word {
+            let parts = gnu(&[&options[..], &["-o"]].concat(), locale, &pattern, &text);
+            assert_eq!(Some(only_matching(&mut matcher, &text)), parts, "{about} -o");
+        }
+        let has_table = !matcher::has_back_reference(&compiled.node);
+        let table = has_table.then(|| automaton::LineAutomaton::of(&compiled.node, words.is_utf8));
+        if let Some(table) = table.flatten()
+            && let Some(found) = matching_lines(&mut TableFinder(table), &text)
+        {
+            assert_eq!(found, expected, "{about}, by its table");
+        }
+        compared += 1;
+    }
+    assert!(compared > rounds / 2, "{compared} patterns");
 }

@@ -1,8 +1,8 @@
 //! What grep's command line says.
 
-use super::super::trees::moment;
+use super::names::NameGlobs;
 use clap::Args;
-use outboard_fs::tools::{FindExpression, GrepBinary, GrepMode, GrepSyntax, GrepWish, ToolError};
+use outboard_fs::tools::{GrepBinary, GrepMode, GrepSyntax, GrepWish};
 use std::error::Error;
 use std::ffi::OsString;
 use std::fs;
@@ -17,7 +17,8 @@ use std::os::unix::ffi::OsStrExt;
     after_help = "Example:
   outboard fs grep -rn 'fn [a-z_]*_now(' shared/src
   outboard fs grep -rlF memcpy --include '*.c' n01:/",
-    disable_help_flag = true
+    disable_help_flag = true,
+    args_override_self = true
 )]
 #[expect(clippy::struct_excessive_bools, reason = "as many switches as grep has")]
 pub(crate) struct GrepArgs {
@@ -102,15 +103,8 @@ pub(crate) struct GrepArgs {
     /// Binary files do not match.
     #[arg(short = 'I', overrides_with = "text")]
     pub(super) without_binary: bool,
-    /// Of directories only files with such names.
-    #[arg(long, value_name = "GLOB")]
-    pub(super) include: Vec<OsString>,
-    /// No files with such names.
-    #[arg(long, value_name = "GLOB")]
-    pub(super) exclude: Vec<OsString>,
-    /// Nothing in directories with such names.
-    #[arg(long, value_name = "GLOB")]
-    pub(super) exclude_dir: Vec<OsString>,
+    #[command(flatten)]
+    pub(super) names: NameGlobs,
     /// A line of JSON for each line.
     #[arg(long)]
     pub(super) json: bool,
@@ -209,28 +203,5 @@ impl GrepArgs {
             Self { recursive: true, .. } => NameShown::InDirectories,
             _ => NameShown::Never,
         }
-    }
-
-    /// Which files of directories are meant, in find's words.
-    pub(super) fn files(&self) -> Result<FindExpression, ToolError> {
-        let mut words: Vec<OsString> = [".", "-mindepth", "1"].map(OsString::from).into();
-        let any = |words: &mut Vec<OsString>, globs: &[OsString]| {
-            words.push("(".into());
-            words.push("-false".into());
-            for glob in globs {
-                words.extend(["-o", "-name"].map(OsString::from));
-                words.push(glob.clone());
-            }
-            words.push(")".into());
-        };
-        words.extend(["-type", "d"].map(OsString::from));
-        any(&mut words, &self.exclude_dir);
-        words.extend(["-prune", "-o", "-type", "f", "!"].map(OsString::from));
-        any(&mut words, &self.exclude);
-        if !self.include.is_empty() {
-            any(&mut words, &self.include);
-        }
-        words.push("-print".into());
-        FindExpression::parse(&words, moment())
     }
 }

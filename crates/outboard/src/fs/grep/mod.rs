@@ -1,8 +1,11 @@
 //! `outboard fs grep`: lines of files, found at their server.
 
 mod args;
+mod clusters;
+mod names;
 
 pub(crate) use args::GrepArgs;
+pub(crate) use clusters::of_program as words_of_program;
 
 use super::at::{FoundPlace, FsServers};
 use super::trees::{Printer, moment, say};
@@ -75,6 +78,11 @@ pub(crate) fn grep(args: &GrepArgs) -> Result<ExitCode, Box<dyn Error>> {
 fn run(args: &GrepArgs) -> Result<ExitCode, Box<dyn Error>> {
     let is_utf8 = moment().is_utf8;
     let (patterns, mut paths) = args.patterns()?;
+    let can_match = args.max_count != Some(0) && (!patterns.is_empty() || args.invert_match);
+    if !can_match && !args.files_without_match {
+        // As GNU grep: no pattern and no path is looked at.
+        return Ok(ExitCode::FAILURE);
+    }
     let is_implied = paths.is_empty() && args.recursive;
     if is_implied {
         paths.push(OsString::from("."));
@@ -91,7 +99,7 @@ fn run(args: &GrepArgs) -> Result<ExitCode, Box<dyn Error>> {
         is_utf8,
     };
     let pattern = GrepPattern::compile(&words)?;
-    let files = args.files()?;
+    let files = args.names.0.expression(moment())?;
     let mut grepping = Grepping {
         args,
         wish: args.wish(),
@@ -129,6 +137,11 @@ impl Grepping<'_> {
         let found = servers.find_as(path, LastLink::IsFollowed)?;
         let FoundPlace { place, client, caller, root } = &found;
         self.is_tree = root.is_directory();
+        let is_implied = self.cut > 0;
+        let names = &self.args.names.0;
+        if !is_implied && names.leaves_out(&place.shown, self.is_tree, self.is_utf8) {
+            return Ok(GrepGoes::On);
+        }
         if self.is_tree && !self.args.recursive {
             let (path, why) = (place.shown.clone(), errno_words(21));
             return Err(ToolError::Path { path, why }.into());
