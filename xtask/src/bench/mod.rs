@@ -14,6 +14,7 @@ mod compile;
 mod fs;
 mod ibverbs;
 pub mod measure;
+mod offload;
 pub mod report;
 mod stack;
 
@@ -46,6 +47,7 @@ pub const BENCHES: &[Bench] = &[
     Bench { name: "active", needs: active::NEEDS, run: active::run },
     Bench { name: "fs", needs: fs::NEEDS, run: fs::run },
     Bench { name: "active-sim", needs: active::NEEDS, run: active::sim::run },
+    Bench { name: "offload", needs: offload::NEEDS, run: offload::run },
     Bench { name: "compile", needs: compile::NEEDS, run: compile::run },
     Bench { name: "compile-servers", needs: compile::NEEDS, run: compile::run_servers },
 ];

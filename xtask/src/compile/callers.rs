@@ -181,7 +181,9 @@ fn cargo(site: &Site, at: &Path) -> Result<Command> {
     let of_user = |name: &str, directory: &str| {
         env::var_os(name).map_or_else(|| home.join(directory), PathBuf::from)
     };
-    let mut cargo = site.here("cargo");
+    // The toolchain's own: another one, a distribution's say, may not read what this one fetched.
+    let program = env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let mut cargo = site.here(&program);
     cargo.env("CARGO_HOME", of_user("CARGO_HOME", ".cargo"));
     cargo.env("RUSTUP_HOME", of_user("RUSTUP_HOME", ".rustup"));
     let toolchain = env::var_os("RUSTUP_TOOLCHAIN");

@@ -1,8 +1,11 @@
-//! The shipped modules of active code: building them from C, and checking that the built files in
+//! The shipped modules of active code, the shipped bodies for network interfaces (`bpf`) and the
+//! offcodes of the example `packets`: building them from C, and checking that the built files in
 //! the repository are what their sources give, byte for byte.
 //!
 //! Never downloads a tool: clang and wasm-ld are Debian's, of the version that `tools` names.
 
+mod bpf;
+mod packets;
 mod tools;
 
 use std::fs;
@@ -44,7 +47,8 @@ pub fn build() -> Result<()> {
     for (name, hash) in build_into(&built())? {
         println!("{hash}  {name}");
     }
-    Ok(())
+    packets::build()?;
+    bpf::build()
 }
 
 /// Builds all modules elsewhere, and returns how the built files of the repository differ.
@@ -67,6 +71,8 @@ pub fn check() -> Result<Vec<String>> {
             Err(error) => findings.push(format!("modules/built/{name}: {error}")),
         }
     }
+    findings.extend(packets::check(&scratch.path("packets"))?);
+    findings.extend(bpf::check(&scratch.path("bpf"))?);
     Ok(findings)
 }
 
@@ -121,6 +127,6 @@ pub fn report() -> Result<()> {
     if !findings.is_empty() {
         bail!("{} of the built files differ", findings.len());
     }
-    println!("{} modules are what their sources give", MODULES.len());
+    println!("{} modules, the bodies and the example are what their sources give", MODULES.len());
     Ok(())
 }

@@ -30,13 +30,24 @@ pub const REDIS: Project = Project("redis");
 /// ZeroMQ: some 105 files of C++, built by CMake.
 pub const ZEROMQ: Project = Project("zeromq3");
 
+/// Lua: some 35 files of C.
+pub const LUA: Project = Project("lua5.4");
+/// SQLite, with its own test of locks.
+pub const SQLITE: Project = Project("sqlite3");
+
+/// The directory that has all projects which were fetched, each by its name.
+#[must_use]
+pub fn directory() -> PathBuf {
+    command::target_dir().join("sources")
+}
+
 impl Project {
     /// The directory of its sources, which is read-only; they are fetched on first use.
     ///
     /// # Errors
     /// When no archive is configured or reachable, or the package cannot be unpacked.
     pub fn path(self) -> Result<PathBuf> {
-        let kept = command::target_dir().join("sources").join(self.0);
+        let kept = directory().join(self.0);
         if !kept.is_dir() {
             fetch::into(self.0, &kept)
                 .with_context(|| format!("cannot get the sources of {}", self.0))?;

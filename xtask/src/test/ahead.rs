@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::process::PAUSE;
     use crate::test::needs::{Need, is_root};
-    use crate::test::{Count, SUITES};
+    use crate::test::{Count, LONG_SUITES, SUITES};
 
     fn suite(needs: &'static [Need], builds: Option<Build>) -> Suite {
         let run = |_: &_| Ok(Count::default());
@@ -197,7 +197,8 @@ mod tests {
             let target = variables.iter().find(|(name, _)| *name == OsStr::new("CARGO_TARGET_DIR"));
             target.and_then(|(_, value)| value.map(OsStr::to_owned))
         };
-        let mut builds: Vec<Build> = SUITES.iter().filter_map(|suite| suite.builds).collect();
+        let suites = SUITES.iter().chain(LONG_SUITES);
+        let mut builds: Vec<Build> = suites.filter_map(|suite| suite.builds).collect();
         builds.dedup();
         builds.retain(|build| *build != Build::Release);
         let mut directories: Vec<_> = builds.iter().map(directory).collect();

@@ -26,7 +26,7 @@ use ahead::Ahead;
 
 pub use builds::Build;
 pub use count::Count;
-pub use suites::{SUITES, Suite};
+pub use suites::{LONG_SUITES, SUITES, Suite};
 
 /// How much to run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,7 +59,7 @@ impl Outcome {
 /// # Errors
 /// When a name is unknown, an installation or any test fails, or, in CI, any is skipped.
 pub fn run(names: &[String], install: bool, settings: &Settings) -> Result<()> {
-    let suites = choose(names)?;
+    let suites = choose(names, settings.full)?;
     if install {
         needs::install(suites.iter().flat_map(|suite| suite.needs))?;
     }
@@ -79,16 +79,22 @@ pub fn run(names: &[String], install: bool, settings: &Settings) -> Result<()> {
         lines.push(summary(suite, &outcome, started.elapsed().as_secs()));
     }
     failures::take().iter().for_each(|failure| println!("\n{failure}"));
+    if names.is_empty() && !settings.full {
+        lines.extend(LONG_SUITES.iter().map(|suite| {
+            format!("{:14} left out: cargo xtask test {}, or --full", suite.name, suite.name)
+        }));
+    }
     println!("\n{}\n{total}", lines.join("\n"));
     verdict(total, env::var("CI").is_ok_and(|value| value == "true"))
 }
 
-fn choose(names: &[String]) -> Result<Vec<&'static Suite>> {
+fn choose(names: &[String], full: bool) -> Result<Vec<&'static Suite>> {
+    let all = || SUITES.iter().chain(LONG_SUITES);
     if names.is_empty() {
-        return Ok(SUITES.iter().collect());
+        return Ok(if full { all().collect() } else { SUITES.iter().collect() });
     }
-    let find = |name: &String| SUITES.iter().find(|suite| suite.name == *name);
-    let known = || SUITES.iter().map(|suite| suite.name).collect::<Vec<_>>().join(", ");
+    let find = |name: &String| all().find(|suite| suite.name == *name);
+    let known = || all().map(|suite| suite.name).collect::<Vec<_>>().join(", ");
     names
         .iter()
         .map(|name| find(name).with_context(|| format!("no suite {name}; there are {}", known())))

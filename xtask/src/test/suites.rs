@@ -17,7 +17,7 @@ use super::needs::Need;
 use super::{Count, Settings};
 use crate::command::{self, cargo};
 use crate::siw::interop::Program;
-use crate::{cast, compile, ibverbs, libs, modules, siw, tidy};
+use crate::{cast, compile, ibverbs, libs, modules, siw, sources, tidy};
 
 /// A set of tests that runs or is skipped as one.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub struct Suite {
     pub run: fn(&Settings) -> Result<Count>,
 }
 
-/// Every suite, quick ones first.
+/// Every suite of a plain run, quick ones first.
 pub const SUITES: &[Suite] = &[
     Suite {
         name: "tidy",
@@ -153,31 +153,49 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "modules",
-        about: "active code's shipped modules: rebuilt to the same bytes; on all engines alike",
+        about: "shipped modules and bodies rebuilt to the same bytes; modules on all engines alike",
         needs: &[Need::Packages(modules::PACKAGES)],
         minutes: 15,
         builds: None,
         run: shipped_modules,
     },
     Suite {
+        name: "nic",
+        about: "bodies for BPF in the paths of interfaces: exact, refused, gone with their process",
+        needs: &[Need::Packages(&["clang", "iproute2"])],
+        minutes: 8,
+        builds: None,
+        run: |settings| cargo_test(settings, &["--package=outboard-nic", "--test=nic"]),
+    },
+    Suite {
+        name: "offload",
+        about: "outboard offload: new offcodes in C and Rust, built and run",
+        needs: &[Need::Packages(modules::PACKAGES)],
+        minutes: 10,
+        builds: None,
+        run: |settings| integration(settings, "offload_new"),
+    },
+    Suite {
         name: "fs",
         about: "outboard fs: programs, bytes, locks and names in mounts; full stores; replicas",
-        needs: &[Need::Packages(&["fuse3", "git", "rsync", "sqlite3"])],
+        needs: &[Need::Packages(&["attr", "fuse3", "git", "rsync", "sqlite3"])],
         minutes: 20,
         builds: None,
         run: file_system,
     },
     Suite {
         name: "fs-judged",
-        about: "outboard fs as others judge it: pjdfstest, fsx (two mounts, too), stress-ng",
+        about: "outboard fs as others judge it: pjdfstest, fsx, stress-ng, mptest, Lua's build",
         needs: &[
-            Need::Packages(&["fuse3", "stress-ng"]),
+            Need::Packages(&["fuse3", "stress-ng", "sqlite3", "libsqlite3-dev"]),
+            Need::Packages(&["gcc", "libc6-dev", "make"]),
+            Need::Packages(sources::PACKAGES),
             Need::CargoProgram("pjdfstest"),
             Need::CargoProgram("fsx"),
         ],
         minutes: 20,
         builds: None,
-        run: |settings| cargo_test(settings, &["--package=outboard", "--test=fs_judged"]),
+        run: judged_file_system,
     },
     Suite {
         name: "active-c",
@@ -211,15 +229,17 @@ pub const SUITES: &[Suite] = &[
         builds: Some(Build::Sanitized),
         run: |settings| counted(settings, &mut builds::sanitized_tests()?),
     },
-    Suite {
-        name: "fuzz",
-        about: "every fuzz target for a while",
-        needs: &[Need::Nightly, Need::CargoTool("fuzz")],
-        minutes: 30,
-        builds: Some(Build::Fuzz),
-        run: fuzz,
-    },
 ];
+
+/// Suites that take long to build: they run by their names or with [`Settings::full`].
+pub const LONG_SUITES: &[Suite] = &[Suite {
+    name: "fuzz",
+    about: "every fuzz target for a while",
+    needs: &[Need::Nightly, Need::CargoTool("fuzz")],
+    minutes: 30,
+    builds: Some(Build::Fuzz),
+    run: fuzz,
+}];
 
 fn house_rules(_: &Settings) -> Result<Count> {
     let findings = tidy::check()?;
@@ -295,6 +315,18 @@ fn file_system(settings: &Settings) -> Result<Count> {
     let words: Vec<&str> = std::iter::once("--package=outboard").chain(tests).collect();
     count += cargo_test(settings, &words)?;
     Ok(count)
+}
+
+/// What is built from sources that have to be fetched only by `--full`.
+fn judged_file_system(settings: &Settings) -> Result<Count> {
+    let mut test = cargo(["test", "--no-fail-fast", "--package=outboard", "--test=fs_judged"]);
+    if settings.full {
+        for project in [sources::LUA, sources::SQLITE] {
+            project.path()?;
+        }
+        test.env("OUTBOARD_SOURCES", sources::directory());
+    }
+    counted(settings, &mut test)
 }
 
 /// Counts the comparison of the built modules with their sources as one test.

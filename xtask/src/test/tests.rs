@@ -6,7 +6,9 @@ use super::ahead::Ahead;
 use super::disk;
 use super::failures::Finder;
 use super::needs::{self, Missing, Need};
-use super::{Count, Outcome, SUITES, Settings, Suite, choose, run_suite, summary, verdict};
+use super::{
+    Count, LONG_SUITES, Outcome, SUITES, Settings, Suite, choose, run_suite, summary, verdict,
+};
 
 fn suite(needs: &'static [Need], run: fn(&Settings) -> anyhow::Result<Count>) -> Suite {
     Suite { name: "sample", about: "a sample", needs, minutes: 1, builds: None, run }
@@ -77,12 +79,15 @@ fn one_remedy_covers_everything_missing() {
 
 #[test]
 fn suites_are_chosen_by_name() {
-    assert_eq!(choose(&[]).expect("all").len(), SUITES.len());
-    assert_eq!(choose(&["unit".to_owned()]).expect("one")[0].name, "unit");
-    let error = choose(&["nope".to_owned()]).expect_err("unknown");
+    assert_eq!(choose(&[], false).expect("all").len(), SUITES.len());
+    assert_eq!(choose(&[], true).expect("all").len(), SUITES.len() + LONG_SUITES.len());
+    assert_eq!(choose(&["fuzz".to_owned()], false).expect("one")[0].name, "fuzz");
+    assert_eq!(choose(&["unit".to_owned()], false).expect("one")[0].name, "unit");
+    let error = choose(&["nope".to_owned()], false).expect_err("unknown");
     assert!(error.to_string().contains("no suite nope; there are tidy, unit"), "{error}");
-    let names: BTreeSet<_> = SUITES.iter().map(|suite| suite.name).collect();
-    assert_eq!(names.len(), SUITES.len(), "names are unique");
+    let all = || SUITES.iter().chain(LONG_SUITES);
+    let names: BTreeSet<_> = all().map(|suite| suite.name).collect();
+    assert_eq!(names.len(), all().count(), "names are unique");
 }
 
 #[test]

@@ -128,9 +128,10 @@ impl AimedPart {
     }
 }
 
-/// The names of parts and of their aims.
+/// Whether no two parts, and no two aims, are called alike.
 #[cfg(test)]
-pub(super) fn names(parts: &[AimedPart]) -> Vec<&'static str> {
+pub(super) fn are_apart(parts: &[AimedPart]) -> bool {
     let aims = parts.iter().flat_map(|part| part.aims).map(|aim| aim.what);
-    parts.iter().map(|part| part.name).chain(aims).collect()
+    let names: Vec<&str> = parts.iter().map(|part| part.name).chain(aims).collect();
+    names.iter().collect::<std::collections::HashSet<_>>().len() == names.len()
 }
