@@ -16,11 +16,13 @@
 //! - `slurm`: the files and commands of Slurm's daemons, for a suite and a benchmark;
 //! - `scratch`: a directory for the files of one run;
 //! - `process`: a program that is started, waited for, and killed when dropped;
+//! - `builds`: what suites and benchmarks build;
 //! - `command`: the few ways in which all of these start other programs.
 #![forbid(unsafe_code)]
 
 pub mod bench;
 pub mod bindings;
+mod builds;
 pub mod cast;
 pub mod command;
 pub mod compile;

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::command::{self, PATH, cargo, signal_all};
+use crate::builds;
+use crate::command::{self, PATH, signal_all};
 use crate::lab::{Cable, Crossing, Host, Lab, Link};
 use crate::process::{reap, wait_listening};
 use crate::scratch::{Scratch, mount_memory};
@@ -335,7 +336,7 @@ impl Drop for CastSite {
 
 /// Builds the program under test.
 pub(super) fn build() -> Result<()> {
-    command::run(&mut cargo(["build", "--package=outboard"]))
+    builds::outboard(false).map(drop)
 }
 
 /// A directory with a home for the source.

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::statistics::Statistics;
-use crate::command::{self, PATH, cargo, signal_all};
+use crate::builds;
+use crate::command::{PATH, signal_all};
 use crate::lab::{Cable, Host, Lab, Link};
 use crate::process::{Process, reap, wait_listening};
 use crate::scratch::Scratch;
@@ -68,10 +69,10 @@ pub(super) struct Site {
 impl Site {
     /// Hosts without running programs.
     pub(super) fn new() -> Result<Self> {
-        command::run(&mut cargo(["build", "--package=outboard", "--package=outboard-cc"]))?;
+        let outboard = builds::outboard(false)?;
         let scratch = Scratch::new(&env::temp_dir(), "outboard-test-of-compile-")?;
         for program in ["outboard", "outboard-cc"] {
-            let built = command::target_dir().join("debug").join(program);
+            let built = outboard.with_file_name(program);
             // Services run as an ordinary user, which may have no access to the workspace.
             fs::copy(&built, scratch.directory("bin")?.join(program))?;
         }

@@ -22,10 +22,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
-use crate::command::{self, cargo};
+use crate::builds;
+use crate::command;
 use crate::libs;
 use crate::test::Count;
-use crate::test::check::{print_result, wanted};
+use crate::test::check::{passes, print_result, wanted};
+use crate::test::sample::sample;
 use debian13::Debian13;
 use namespace::Namespace;
 use ordinary::Ordinary;
@@ -58,13 +60,13 @@ const AT_ONCE: usize = 3;
 /// How many of the slowest are named at the end.
 const SLOWEST: usize = 10;
 
-/// Builds the libraries and runs everything on them.
+/// Builds the libraries, optimised if everything is to run whole, and runs everything on them.
 ///
 /// # Errors
 /// When something does not build; a program that fails is counted.
 pub fn run(full: bool) -> Result<Count> {
     let jobs = jobs(full);
-    let bench = prepare(&jobs)?;
+    let bench = prepare(&jobs, full)?;
     let jobs = Mutex::new(jobs);
     let done = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -92,16 +94,26 @@ enum Job {
 /// The result of a job: its name, how long it took, its count.
 type Done = (String, Duration, Count);
 
-/// Everything that `OUTBOARD_ONLY` asks for, the longest first.
+/// Everything that `OUTBOARD_ONLY` asks for, or a third of each table; the longest first.
 fn jobs(full: bool) -> VecDeque<Job> {
     let programs = c_programs::PROGRAMS.iter();
     let both = |program| ["iwarp", "roce"].map(|personality| Job::CProgram(program, personality));
-    let rows = table::rows(full).into_iter().map(Job::Row);
     let pyverbs = [("roce", Site::Loopback), ("iwarp", Site::Loopback), ("roce", Site::Ordinary)];
-    let jobs = pyverbs.map(|(personality, site)| Job::Pyverbs(personality, site));
-    let jobs = jobs.into_iter().chain(["iwarp", "roce"].map(|at| Job::Mpi(table::mpi(at))));
-    let jobs = jobs.chain(rows).chain(programs.flat_map(both));
-    jobs.filter(|job| wanted(&job.name())).collect()
+    let pyverbs = pyverbs.map(|(personality, site)| Job::Pyverbs(personality, site));
+    let mpi = ["iwarp", "roce"].map(|at| Job::Mpi(table::mpi(at)));
+    let rows = table::rows(full).into_iter().map(Job::Row);
+    let c_programs = programs.flat_map(both);
+    let tables: [(&str, Vec<Job>); 4] = [
+        ("pyverbs", pyverbs.into()),
+        ("MPI", mpi.into()),
+        ("programs", rows.collect()),
+        ("C programs", c_programs.collect()),
+    ];
+    let chosen = |(what, jobs): (&str, Vec<Job>)| {
+        let third = jobs.len().div_ceil(3);
+        if full { jobs } else { sample(what, jobs, third, Job::name) }
+    };
+    tables.into_iter().flat_map(chosen).filter(|job| wanted(&job.name())).collect()
 }
 
 fn next(jobs: &Mutex<VecDeque<Job>>) -> Option<Job> {
@@ -133,28 +145,22 @@ impl Job {
         if let Some(why) = bench.lacks(self.site()) {
             return (name.clone(), Duration::ZERO, skipped(&name, why));
         }
-        let result = match self {
-            Self::Row(row) => twice(&name, || bench.run(row)),
-            Self::Mpi(row) => c_programs::compile_mpi(bench).and_then(|()| bench.run(row)),
-            Self::CProgram(program, personality) => c_programs::run(bench, program, personality),
-            Self::Pyverbs(personality, site) => match pyverbs::run(bench, personality, *site) {
-                Ok(count) => return (name, began.elapsed(), count),
-                Err(error) => Err(error),
-            },
+        // Many stock programs have limits of time of their own, such as a transport's retries of
+        // half a second.
+        let again = |run: &dyn Fn() -> Result<()>| Count::one(passes(&name, run));
+        let count = match self {
+            Self::Row(row) => again(&|| bench.run(row)),
+            Self::Mpi(row) => {
+                again(&|| c_programs::compile_mpi(bench).and_then(|()| bench.run(row)))
+            }
+            Self::CProgram(program, personality) => {
+                again(&|| c_programs::run(bench, program, personality))
+            }
+            Self::Pyverbs(personality, site) => pyverbs::run(bench, personality, *site)
+                .unwrap_or_else(|error| Count::one(print_result(&name, began, &Err(error)))),
         };
-        let count = Count::one(print_result(&name, began, &result));
         (name, began.elapsed(), count)
     }
-}
-
-/// Runs a stock program once more if it fails, and says so. Many have limits of time of their own,
-/// such as a transport's retries of half a second, which they may miss beside two others and the
-/// builds of later suites.
-fn twice(name: &str, run: impl Fn() -> Result<()>) -> Result<()> {
-    run().or_else(|error| {
-        println!("once more: {name}, which failed: {error:#}");
-        run()
-    })
 }
 
 /// Adds up the counts, and names the slowest rows.
@@ -169,12 +175,11 @@ fn report(mut done: Vec<Done>) -> Count {
     total
 }
 
-fn prepare(jobs: &VecDeque<Job>) -> Result<Bench> {
-    command::run(&mut cargo(["build", "--release", "--package", "outboard"]))?;
-    libs::build(true)?;
+fn prepare(jobs: &VecDeque<Job>, release: bool) -> Result<Bench> {
+    let outboard = builds::outboard(release)?;
+    libs::build(release)?;
     let logs = command::target_dir().join("ibverbs");
     fs::create_dir_all(&logs)?;
-    let outboard = command::target_dir().join("release/outboard");
     let namespace = Namespace::new().map_err(|error| format!("{error:#}"));
     let debian13 = match jobs.iter().any(|job| job.site() == Site::Debian13) {
         true => Debian13::new(&command::target_dir().join("debian13"), &outboard),

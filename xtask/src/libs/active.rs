@@ -13,7 +13,8 @@ use anyhow::{Context, Result};
 
 use super::symbols::{self, Symbol};
 use super::{directory, link_engine, shared};
-use crate::command::{self, cargo, root};
+use crate::builds;
+use crate::command::{self, root};
 
 const NAME: &str = "liboutboard_active.so";
 const SONAME: &str = "liboutboard_active.so.1";
@@ -29,9 +30,7 @@ fn source(name: &str) -> PathBuf {
 /// # Errors
 /// When the crate does not build or the C compiler fails.
 pub fn build(release: bool) -> Result<PathBuf> {
-    let packages = ["--package=outboard-active-c", "--package=outboard"];
-    let mut build = cargo(["build", "--quiet", "--lib"]);
-    command::run(build.args(packages).args(release.then_some("--release")))?;
+    command::run(builds::workspace(release).arg("--quiet"))?;
     let directory = directory(release);
     let include = directory.with_file_name("include");
     for made in [&directory.join("pkgconfig"), &include] {

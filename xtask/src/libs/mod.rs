@@ -26,7 +26,8 @@ use std::process::{self, Command};
 
 use anyhow::{Context, Result};
 
-use crate::command::{self, cargo, root, target_dir};
+use crate::builds;
+use crate::command::{self, root};
 use glue::Glue;
 use symbols::{Symbol, Unsupported};
 
@@ -74,7 +75,7 @@ impl Library {
 
 /// Where [`build`] puts the libraries.
 pub fn directory(release: bool) -> PathBuf {
-    target_dir().join(if release { "release/lib" } else { "debug/lib" })
+    builds::directory(release).join("lib")
 }
 
 /// Builds both libraries and returns their directory.
@@ -83,7 +84,7 @@ pub fn directory(release: bool) -> PathBuf {
 /// When the crate does not build, when a symbol is neither written nor listed as unsupported, or
 /// when the C compiler fails.
 pub fn build(release: bool) -> Result<PathBuf> {
-    command::run(&mut archive_build(release))?;
+    command::run(builds::workspace(release).arg("--quiet"))?;
     let directory = directory(release);
     let archive = archive(&directory);
     let written = symbols::defined(&archive)?;
@@ -95,15 +96,6 @@ pub fn build(release: bool) -> Result<PathBuf> {
         link(library, &archive, &directory, &glue.text())?;
     }
     Ok(directory)
-}
-
-/// Builds the static library. Beside `outboard` its dependencies have the features that they have
-/// in the other builds.
-pub(crate) fn archive_build(release: bool) -> Command {
-    let packages = ["--package=outboard-ibverbs", "--package=outboard"];
-    let mut build = cargo(["build", "--quiet", "--lib"]);
-    build.args(packages).args(release.then_some("--release"));
-    build
 }
 
 /// The static library with the Rust code, in the parent of the libraries' directory.

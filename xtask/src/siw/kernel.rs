@@ -221,10 +221,12 @@ fn is_plain(release: &str) -> bool {
     number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
+/// The image is the one that is built together with the headers. The signed one is uploaded days
+/// later, and only a firmware that checks signatures asks for it.
 fn packages_of(release: &str, version: &str) -> Vec<String> {
     let common = release.replace(FLAVOUR, "common");
     [
-        format!("linux-image-{release}={version}"),
+        format!("linux-image-{release}-unsigned={version}"),
         format!("linux-headers-{release}={version}"),
         format!("linux-headers-{common}={version}"),
         format!("linux-kbuild-6.1={version}"),
@@ -257,6 +259,7 @@ mod tests {
     #[test]
     fn all_packages_are_pinned_to_the_version() {
         let packages = packages_of("6.1.0-56-amd64", "6.1.192-2");
+        assert_eq!(packages[0], "linux-image-6.1.0-56-amd64-unsigned=6.1.192-2");
         assert_eq!(packages[2], "linux-headers-6.1.0-56-common=6.1.192-2");
         assert!(packages.iter().all(|package| package.ends_with("=6.1.192-2")));
     }

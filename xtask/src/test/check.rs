@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use super::failures;
+use super::{failures, flaky};
 
 type RunCheck<P> = dyn Fn(&mut P) -> Result<()>;
 
@@ -24,10 +24,19 @@ impl<P> SuiteCheck<P> {
     }
 }
 
-/// Runs a test, and says in a line how that went; whether it passed.
-pub(crate) fn passes(name: &str, run: impl FnOnce() -> Result<()>) -> bool {
+/// Runs a test, which begins by restoring what it needs, and says in a line how that went; whether
+/// it passed. One that fails runs again.
+pub(crate) fn passes(name: &str, mut run: impl FnMut() -> Result<()>) -> bool {
     let began = Instant::now();
-    print_result(name, began, &run())
+    let first = run();
+    if let Err(error) = &first {
+        let text = format!("{error:#}");
+        let may_pass = !text.contains("panicked");
+        if may_pass && flaky::passes_again(name, &text, || run().is_ok()) {
+            return true;
+        }
+    }
+    print_result(name, began, &first)
 }
 
 /// Says in a line how a test went that began then; whether it passed.
@@ -38,6 +47,11 @@ pub(crate) fn print_result(name: &str, began: Instant, result: &Result<()>) -> b
         Err(error) => failures::say(&format!("FAILED  {name} ({seconds:.1} s): {error:#}")),
     }
     result.is_ok()
+}
+
+/// Whether `OUTBOARD_ONLY` chooses tests by their names.
+pub(crate) fn is_narrowed() -> bool {
+    env::var_os("OUTBOARD_ONLY").is_some()
 }
 
 /// Whether a test's name contains the text in `OUTBOARD_ONLY`.

@@ -3,9 +3,6 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Lines that are kept of one test program, the first ones; a panic with its backtrace is shorter.
-const LINES_MAX: usize = 60;
-
 static FAILURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Keeps a description of a failure, of one or more lines.
@@ -26,28 +23,4 @@ pub(super) fn take() -> Vec<String> {
 
 fn failures() -> MutexGuard<'static, Vec<String>> {
     FAILURES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Finds failures in the output of `cargo test`: what a test program prints between `failures:`
-/// and its result.
-#[derive(Debug, Default)]
-pub(super) struct Finder {
-    inside: bool,
-    lines: Vec<String>,
-}
-
-impl Finder {
-    /// Takes the next line; gives the text of a program's failures when it has ended.
-    pub(super) fn line(&mut self, line: &str) -> Option<String> {
-        if line.starts_with("test result: ") {
-            self.inside = false;
-            let lines = std::mem::take(&mut self.lines);
-            return (!lines.is_empty()).then(|| lines.join("\n"));
-        }
-        self.inside |= line == "failures:";
-        if self.inside && self.lines.len() < LINES_MAX {
-            self.lines.push(line.to_owned());
-        }
-        None
-    }
 }

@@ -12,7 +12,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// Does the work; false if it took longer than `limit`.
 pub(super) fn within<T>(limit: Duration, work: impl FnOnce() -> T) -> (T, bool) {
-    watched(limit, work, || kill(&own_descendants()))
+    watched(limit, work, || kill(&descendants(std::process::id(), &parents())))
 }
 
 fn watched<T>(
@@ -43,24 +43,9 @@ fn parents() -> Vec<(u32, u32)> {
 }
 
 fn parent(process: u32) -> Option<u32> {
-    u32::try_from(number_in_stat(process, 1)?).ok()
-}
-
-/// How nice a process is, from -20 to 19.
-pub(super) fn niceness(process: u32) -> Option<i64> {
-    number_in_stat(process, 16)
-}
-
-/// A number in `/proc/PROCESS/stat`, counted from the state, which follows the name.
-fn number_in_stat(process: u32, at: usize) -> Option<i64> {
     // "number (name) state parent ...", where the name may hold anything.
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(at)?.parse().ok()
-}
-
-/// The descendants of this process.
-pub(super) fn own_descendants() -> Vec<u32> {
-    descendants(std::process::id(), &parents())
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// The descendants of a process.

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use super::wheel;
 use crate::command;
 
 /// A requirement of a suite or a benchmark.
@@ -94,10 +95,15 @@ pub(crate) fn remedy(missing: &[Missing]) -> String {
 /// # Errors
 /// When one of the installations fails.
 pub(crate) fn install<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Result<()> {
-    let missing = missing(needs);
+    let mut missing = missing(needs);
     if missing.iter().any(|thing| matches!(thing, Missing::Package(_))) {
         run(&as_root(&["apt-get", "update"]))?;
     }
+    let from_wheel = |thing: &Missing| match *thing {
+        Missing::CargoTool(name) => wheel::install(name).is_ok(),
+        _ => false,
+    };
+    missing.retain(|thing| !from_wheel(thing));
     commands(&missing).iter().try_for_each(|words| run(words))
 }
 

@@ -202,6 +202,17 @@ pub(crate) fn places(directory: &Directory) -> KeyPaths {
     KeyPaths::beneath(&directory.0)
 }
 
+/// Removes what cargo tells this test about its own package: build scripts depend on it, and cargo
+/// would build them, and all crates above them, anew.
+fn without_own_package(cargo: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let bytes = name.as_encoded_bytes();
+        if bytes.starts_with(b"CARGO_PKG_") || bytes.starts_with(b"CARGO_MANIFEST_") {
+            cargo.env_remove(name);
+        }
+    }
+}
+
 /// The node's program, built as this test is.
 pub(crate) fn example(name: &str) -> PathBuf {
     let this = std::env::current_exe().expect("a path");
@@ -213,6 +224,7 @@ pub(crate) fn example(name: &str) -> PathBuf {
         let mut cargo = Command::new(env!("CARGO"));
         // With the features that the dependencies have in a test of the whole workspace.
         cargo.args(["build", "--quiet", "--workspace", "--example", name]);
+        without_own_package(&mut cargo);
         cargo.status().expect("cargo").success()
     });
     assert!(built, "{name} does not build");

@@ -212,7 +212,16 @@ pub(crate) fn example(name: &str) -> Command {
     // `cargo test` builds examples only when it runs everything.
     if !program.exists() {
         let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        build.args(["build", "--quiet", "--package", env!("CARGO_PKG_NAME"), "--examples"]);
+        // With the features that the dependencies have in a test of the whole workspace.
+        build.args(["build", "--quiet", "--workspace", "--example", name]);
+        // Build scripts depend on what cargo tells this test about its own package: cargo would
+        // build them, and all crates above them, anew.
+        for (name, _) in std::env::vars_os() {
+            let bytes = name.as_encoded_bytes();
+            if bytes.starts_with(b"CARGO_PKG_") || bytes.starts_with(b"CARGO_MANIFEST_") {
+                build.env_remove(name);
+            }
+        }
         if directory.ends_with("release") {
             build.arg("--release");
         }

@@ -8,7 +8,8 @@ use super::redis::Protection;
 use crate::bench::aimed::AimedFindings;
 use crate::bench::measure::{Contender, Summary, alternate, pinned};
 use crate::bench::stack::section::{Runs, ratio};
-use crate::command::{self, cargo};
+use crate::builds;
+use crate::command;
 
 const ROUNDS: usize = 5;
 const MS: &str = "600";
@@ -46,12 +47,10 @@ pub(super) fn beside_send() -> Result<AimedFindings> {
 
 /// Microseconds of an empty execution in the executor alone, without a connection.
 fn alone() -> Result<Vec<f64>> {
-    let build = ["build", "--release", "--package=outboard-offcode", "--example=latency"];
-    command::run(&mut cargo(build))?;
-    let program = command::target_dir().join("release/examples/latency");
+    let program = builds::example("executor_latency")?;
     let run = |_| {
         let said = command::output(&mut pinned("0", &program.to_string_lossy(), &[]))?;
-        microseconds(&said).with_context(|| format!("latency printed {said:?}"))
+        microseconds(&said).with_context(|| format!("executor_latency printed {said:?}"))
     };
     (0..super::rounds(ROUNDS)).map(run).collect()
 }

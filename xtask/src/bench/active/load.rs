@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use super::redis::Protection;
 use crate::bench::measure::{Server, free_port, json, pinned};
-use crate::command::{self, cargo};
+use crate::builds;
+use crate::command;
 use crate::lab::Host;
 use crate::process::Process;
 use crate::scratch::Scratch;
@@ -23,11 +24,6 @@ const REGIONS: &str = "[active.regions]\n\
                        list = { size = \"64MiB\" }\n\
                        table = { size = \"64MiB\", writes = \"4MiB\" }\n\
                        scan = { size = \"128MiB\" }\n";
-/// Those of a program that cargo builds in release mode.
-const BUILDS: [&[&str]; 2] = [
-    &["build", "--release", "--package=outboard"],
-    &["build", "--release", "--package=outboard-active-apps", "--example=active_load"],
-];
 
 /// The programs and a key, where every user may read them.
 #[derive(Debug)]
@@ -66,11 +62,9 @@ pub(super) struct NodeSetup {
 impl ActivePrograms {
     /// Builds them.
     pub(super) fn build() -> Result<Self> {
-        BUILDS.iter().try_for_each(|words| command::run(&mut cargo(words.iter().copied())))?;
+        let built = [builds::outboard(true)?, builds::example("active_load")?];
         let scratch = Scratch::new(&env::temp_dir(), "outboard-bench-active-")?;
-        let release = command::target_dir().join("release");
-        for program in ["outboard", "examples/active_load"] {
-            let from = release.join(program);
+        for from in built {
             let name = from.file_name().context("a program has a name")?;
             fs::copy(&from, scratch.path(name))
                 .with_context(|| format!("cannot copy {}", from.display()))?;

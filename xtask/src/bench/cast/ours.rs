@@ -11,7 +11,8 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::stage::{CastStage, SourceFile, StageCost};
-use crate::command::{self, cargo};
+use crate::builds;
+use crate::command;
 
 const PORT: u16 = 7410;
 /// How long services may take to answer, all on one machine.
@@ -20,8 +21,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// The program, built in release mode.
 pub(super) fn build() -> Result<PathBuf> {
-    command::run(&mut cargo(["build", "--release", "--package=outboard"]))?;
-    Ok(command::target_dir().join("release/outboard"))
+    builds::outboard(true)
 }
 
 /// One cast.

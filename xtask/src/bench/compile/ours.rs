@@ -11,7 +11,8 @@ use anyhow::{Result, bail};
 use super::build::Wrapper;
 use super::contender::Contender;
 use super::stage::Stage;
-use crate::command::{self, cargo};
+use crate::builds;
+use crate::command;
 use crate::lab::Host;
 
 const PORT: u16 = 7410;
@@ -30,10 +31,8 @@ pub(super) struct Programs {
 
 /// Builds them in release mode.
 pub(super) fn build() -> Result<Programs> {
-    let packages = ["build", "--release", "--package=outboard", "--package=outboard-cc"];
-    command::run(&mut cargo(packages))?;
-    let built = command::target_dir().join("release");
-    Ok(Programs { outboard: built.join("outboard"), wrapper: built.join("outboard-cc") })
+    let outboard = builds::outboard(true)?;
+    Ok(Programs { wrapper: outboard.with_file_name("outboard-cc"), outboard })
 }
 
 /// `outboard cc`, with one way of handing jobs over.

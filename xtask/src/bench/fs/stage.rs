@@ -13,7 +13,8 @@ use std::{env, net::Ipv4Addr};
 use anyhow::{Context, Result, bail};
 
 use super::tree;
-use crate::command::{self, cargo};
+use crate::builds;
+use crate::command;
 use crate::lab::{Delay, DelayedPair, Host, Lab, Link};
 use crate::process::{reap, wait_listening};
 use crate::scratch::Scratch;
@@ -65,7 +66,7 @@ impl FsStage {
     }
 
     fn over(link: FsLink, disk: Option<Scratch>) -> Result<Self> {
-        command::run(&mut cargo(["build", "--release", "--package=outboard"]))?;
+        builds::outboard(true)?;
         let options = "mode=755,size=80%";
         let scratch = Scratch::in_memory(&env::temp_dir(), "outboard-bench-fs-", options)?;
         let net = match link {

@@ -13,7 +13,7 @@ const MS: &str = "500";
 
 /// All in turn; the resident and wasmtime in one program.
 pub(super) fn beside_wasmtime() -> Result<AimedFindings> {
-    let (resident, load) = (example("outboard-offcode", "resident")?, load()?);
+    let (resident, load) = (example("resident")?, load()?);
     let calls = |body: &'static str| {
         let load = load.clone();
         Box::new(move |_: &str| printed(&load, &["call", body, MS]))

@@ -13,7 +13,7 @@ const GRAPHS: &str = "1000";
 
 /// Costs as channels were measured decide; those that have nothing to do with each other are shown.
 pub(super) fn proven() -> Result<AimedFindings> {
-    let layouts = example("outboard-layout", "layouts")?;
+    let layouts = example("layouts")?;
     let found = printed(&layouts, &[GRAPHS, "0", "50", "both"])?;
     let figures = vec![
         Summary::of(&[number(&found, "/measured/proven")? / number(&found, "/measured/graphs")?]),

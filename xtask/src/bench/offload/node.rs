@@ -34,7 +34,7 @@ pub(super) fn beside_sends() -> Result<AimedFindings> {
         scratch: Scratch::new(&env::temp_dir(), "outboard-bench-offload-")?,
         outboard: build()?,
         load: load()?,
-        pings: example("outboard-active-apps", "active_load")?,
+        pings: example("active_load")?,
     };
     command::output(stage.own(Command::new(&stage.outboard).args(["key", "new"])))?;
     let address = format!("127.0.0.1:{}", free_port()?);

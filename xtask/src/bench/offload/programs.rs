@@ -5,19 +5,17 @@ use serde_json::Value;
 
 use crate::bench::measure::json;
 use crate::bench::report::{Panel, Series};
-use crate::command::{self, cargo};
+use crate::builds;
+use crate::command;
 
 /// Builds an example in release mode, and returns its path.
-pub(super) fn example(package: &str, name: &str) -> Result<String> {
-    let words = ["build", "--release", "--package", package, "--example", name];
-    command::run(&mut cargo(words))?;
-    let path = command::target_dir().join("release/examples").join(name);
-    Ok(path.to_string_lossy().into_owned())
+pub(super) fn example(name: &str) -> Result<String> {
+    Ok(builds::example(name)?.to_string_lossy().into_owned())
 }
 
 /// The program that loads the library.
 pub(super) fn load() -> Result<String> {
-    example("outboard-offload", "offload_load")
+    example("offload_load")
 }
 
 /// Runs a program that prints JSON.

@@ -7,12 +7,11 @@ use serde_json::{Value, json};
 
 use super::bytes;
 use crate::bench::measure::{self, Contender, Server, number};
-use crate::command::{self, cargo};
+use crate::builds;
 
 /// Builds the program in release mode, and returns its path.
 pub(in crate::bench) fn build() -> Result<String> {
-    command::run(&mut cargo(["build", "--release", "--package", "outboard"]))?;
-    Ok(command::target_dir().join("release/outboard").to_string_lossy().into_owned())
+    Ok(builds::outboard(true)?.to_string_lossy().into_owned())
 }
 
 /// A server for tests, and the parameters for running a test against it.

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::program::CommandRun;
+use crate::builds;
 use crate::cast::site::scratch;
-use crate::command::{self, PATH, cargo};
+use crate::command::{self, PATH};
 use crate::process::Process;
 use crate::scratch::Scratch;
 use crate::slurm::{SlurmAddress, SlurmFiles};
@@ -40,9 +41,8 @@ pub(super) struct SlurmCluster {
 impl SlurmCluster {
     /// A cluster whose nodes are idle.
     pub(super) fn new() -> Result<Self> {
-        command::run(&mut cargo(["build", "--package=outboard"]))?;
+        let program = builds::outboard(false)?;
         let scratch = scratch()?;
-        let program = command::target_dir().join("debug/outboard");
         fs::copy(program, scratch.directory("bin")?.join("outboard"))?;
         for name in ["at", "log"] {
             scratch.directory(name)?;

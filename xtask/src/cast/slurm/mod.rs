@@ -74,12 +74,9 @@ pub fn run() -> Result<Count> {
     for (name, check) in checks {
         let passed = passes(name, || {
             cluster.clear()?;
-            check(&cluster)?;
-            cluster.expect_no_receivers()
+            let checked = check(&cluster).and_then(|()| cluster.expect_no_receivers());
+            checked.inspect_err(|_| cluster.print_logs())
         });
-        if !passed {
-            cluster.print_logs();
-        }
         total += Count::one(passed);
     }
     Ok(total)

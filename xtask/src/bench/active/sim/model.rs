@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::command::{self, cargo};
+use crate::builds;
 
 /// Costs in nanoseconds by name, as the simulation takes them.
 pub(super) type CostTable = Value;
@@ -78,9 +78,7 @@ pub(super) struct ModelFigures {
 impl Model {
     /// Builds it in release mode.
     pub(super) fn build() -> Result<Self> {
-        let words = ["build", "--release", "--package=outboard-sim", "--example=active_sim"];
-        command::run(&mut cargo(words))?;
-        Ok(Self { program: command::target_dir().join("release/examples/active_sim") })
+        Ok(Self { program: builds::example("active_sim")? })
     }
 
     /// The figures of all cases, in their order.

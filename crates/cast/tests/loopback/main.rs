@@ -1,21 +1,14 @@
 //! Casts over connections on loopback: nodes in threads, a source, trees compared.
 
-#[path = "network/at_once.rs"]
 mod at_once;
-#[path = "network/detour.rs"]
 mod detour;
-#[path = "network/lab.rs"]
 mod lab;
-#[path = "network/late.rs"]
 mod late;
-#[path = "network/lazy.rs"]
 mod lazy;
-#[path = "network/many.rs"]
 mod many;
 #[expect(dead_code, reason = "another test uses the rest")]
-#[path = "../../cluster/tests/support/sessions.rs"]
+#[path = "../../../cluster/tests/support/sessions.rs"]
 mod sessions;
-#[path = "network/switches.rs"]
 mod switches;
 
 use lab::{Lab, Node, ROOT, chunks_left, dial};

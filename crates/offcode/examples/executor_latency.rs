@@ -1,5 +1,5 @@
 //! How long an empty execution takes here: `cargo run --release -p outboard-offcode --example
-//! latency`.
+//! executor_latency`.
 
 use outboard_offcode::executor::{Executor, ExecutorOptions, Moment, Outcome, Request, TimeLimit};
 use outboard_offcode::store::{StoreLimits, TenantId};
