@@ -220,7 +220,7 @@ impl SandboxSupervisor {
             |error| SandboxError::Start { program: launch.program.display().to_string(), error };
         let (here, there) = SandboxChannel::pair().map_err(failed)?;
         let mut command = Command::new(&launch.program);
-        command.args(&launch.arguments).env_clear().current_dir("/");
+        command.arg0("outboard").args(&launch.arguments).env_clear().current_dir("/");
         command.stdin(Stdio::from(OwnedFd::from(there))).stdout(Stdio::null());
         if let Some((uid, gid)) = launch.identity {
             command.uid(uid).gid(gid);

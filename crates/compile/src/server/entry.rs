@@ -62,7 +62,8 @@ fn options(link: &ServiceLink, arguments: &[&str]) -> Result<ServiceOptions, Box
             .map_err(|error| format!("table {} of the configuration: {error}", link.service()))?,
     };
     let launch = Launch {
-        program: std::env::current_exe()?,
+        // By its path, a service's user may not reach it.
+        program: PathBuf::from("/proc/self/exe"),
         arguments: arguments.iter().map(OsString::from).collect(),
         identity: None,
     };

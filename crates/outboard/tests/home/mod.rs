@@ -1,16 +1,28 @@
 //! A user with a home directory, who types commands and starts nodes.
 
-use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{self, Child, Command, Output, Stdio};
+use std::{env, fs};
+
+/// Where a home is: beside the build, unless a directory above it is closed to other users: root's
+/// services run as users of their own.
+fn place(name: &str) -> PathBuf {
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let is_closed = |at: &Path| fs::metadata(at).unwrap().permissions().mode() & 0o001 == 0;
+    if rustix::process::geteuid().is_root() && built.ancestors().any(is_closed) {
+        return env::temp_dir().join(format!("outboard-home-{}-{name}", process::id()));
+    }
+    built.join(format!("home-{name}"))
+}
 
 /// A home of its own, gone with its owner.
 pub(crate) struct Home(pub(crate) PathBuf);
 
 impl Home {
     pub(crate) fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("home-{name}"));
+        let path = place(name);
         let _absent = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path)
