@@ -32,6 +32,8 @@ pub(super) struct StagedTree {
     places: RwLock<Box<[TopPlace]>>,
     writing: OpenFiles,
     reading: OpenFiles,
+    /// Files that this process may not open any more, because their sealed modes deny it.
+    denied: OpenFiles,
     /// What was done to look at what is published already, and to publish this, for those who
     /// watch whether that goes on.
     steps: AtomicU64,
@@ -47,10 +49,10 @@ impl StagedTree {
     ) -> Self {
         let places = vec![TopPlace::Staged; manifest.tops().len()];
         let max = descriptors_max.max(1);
-        let (writing, reading) = (OpenFiles::new(max), OpenFiles::new(max));
+        let [writing, reading, denied] = std::array::from_fn(|_| OpenFiles::new(max));
         let places = RwLock::new(places.into());
         let steps = AtomicU64::new(0);
-        Self { manifest, tree, destination, places, writing, reading, steps }
+        Self { manifest, tree, destination, places, writing, reading, denied, steps }
     }
 
     pub(super) fn manifest(&self) -> &TreeManifest {
@@ -154,8 +156,18 @@ impl StagedTree {
             .map_err(|errno| ReceiveError::write(&path, errno))
     }
 
+    /// Keeps a staged file open that cannot be opened once it is sealed, so that late nodes can
+    /// read it here. Without it they read it from another node, or the source sends it.
+    pub(super) fn keep_readable(&self, entry: u32) {
+        let _kept = self.denied.open(entry, || self.open_to_read(entry));
+    }
+
     /// Opens a file for reading, wherever it lies now.
     pub(super) fn open_to_read(&self, entry: u32) -> Result<OwnedFd, Errno> {
+        if let Some(file) = self.denied.recall(entry) {
+            let copy = file.try_clone();
+            return copy.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        }
         let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
         let path = self.manifest.path(entry);
         let open = |directory| {
@@ -174,9 +186,13 @@ impl StagedTree {
     fn unreadable(&self, entry: u32, errno: Errno) -> ReceiveError {
         let path = shown(&self.manifest.path(entry));
         match errno {
-            Errno::NODATA | Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::SPIPE => {
-                ReceiveError::Disturbed { path }
-            }
+            // A published file belongs to its owner, who may replace it or deny reading it.
+            Errno::NODATA
+            | Errno::NOENT
+            | Errno::LOOP
+            | Errno::NOTDIR
+            | Errno::SPIPE
+            | Errno::ACCESS => ReceiveError::Disturbed { path },
             errno => ReceiveError::Write { path, errno },
         }
     }

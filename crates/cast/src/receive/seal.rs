@@ -27,6 +27,9 @@ pub(super) fn seal(tree: &StagedTree, options: &ReceiveOptions) -> Result<(), Re
     for index in (0..manifest.len()).rev() {
         let parent = staged_parent(tree, &mut parents, index);
         if let Some(parent) = parent.map_err(|errno| sealer.failed(index, "directory", errno))? {
+            if sealer.denies_reading(index) {
+                tree.keep_readable(index);
+            }
             sealer.seal(parent, index)?;
         }
         tree.step();
@@ -206,6 +209,13 @@ impl Sealer<'_> {
         let time = timespec(entry.modified_ns);
         let times = Timestamps { last_access: time, last_modification: time };
         fs::futimens(directory, &times).map_err(failed("modification time"))
+    }
+
+    /// Whether the mode of a file denies its owner reading it.
+    fn denies_reading(&self, index: u32) -> bool {
+        let entry = self.manifest.entry(index);
+        let mode = Mode::from_raw_mode(u32::from(self.rules.mode(&entry)));
+        matches!(entry.node, TreeNode::File { .. }) && !mode.contains(Mode::RUSR)
     }
 
     fn set_owner(&self, parent: BorrowedFd<'_>, entry: &TreeEntry<'_>) -> Result<(), Errno> {

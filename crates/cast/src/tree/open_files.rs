@@ -41,7 +41,8 @@ impl OpenFiles {
         self.lock().clear();
     }
 
-    fn recall(&self, entry: u32) -> Option<Arc<OwnedFd>> {
+    /// The file of an entry, if it is open.
+    pub(crate) fn recall(&self, entry: u32) -> Option<Arc<OwnedFd>> {
         let mut files = self.lock();
         let at = files.iter().rposition(|(known, _)| *known == entry)?;
         let found = files.remove(at)?;

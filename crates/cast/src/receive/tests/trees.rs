@@ -290,6 +290,30 @@ fn what_is_held_is_read_back_before_and_after_publishing() {
     assert!(matches!(changed, Err(ReceiveError::Disturbed { .. })), "{changed:?}");
 }
 
+/// Root may open any file, but none that is gone: the receiver has kept it open.
+#[test]
+fn a_file_of_mode_0_is_read_back_after_publishing() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can read a file of mode 0 at the source");
+        return;
+    }
+    let place = Place::new();
+    place.write("closed", &[1; 5_000]);
+    fs::set_permissions(place.src().join("closed"), Permissions::from_mode(0o000))
+        .expect("changed");
+    let cast = place.cast();
+    let receiver = cast.begin(&place.to(), options());
+    cast.put_all(&receiver, 1).expect("put");
+    receiver.publish().expect("published");
+    fs::remove_file(place.to().join("src/closed")).expect("removed");
+    let (reader, mut bytes) = (receiver.read_back(), Vec::new());
+    for chunk in 0..cast.chunks.len() {
+        let index = u32::try_from(chunk).expect("few");
+        reader.read_chunk(index, &mut bytes).expect("kept open");
+        assert_eq!(bytes, cast.chunks[chunk]);
+    }
+}
+
 #[test]
 fn threads_put_and_read_at_once() {
     let place = Place::new();
