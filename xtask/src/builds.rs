@@ -43,13 +43,6 @@ pub(crate) fn example(name: &str) -> Result<PathBuf> {
     Ok(directory(true).join("examples").join(name))
 }
 
-/// The test of many connections.
-pub(crate) fn connections(release: bool) -> Command {
-    let mut test = cargo(["test", "--no-fail-fast", "--workspace", "--test=connections"]);
-    test.args(release.then_some("--release"));
-    test
-}
-
 /// In a target directory of its own: its compiler flags would cause a rebuild of everything else.
 pub(crate) fn loom_tests() -> [Command; MODELS.len()] {
     MODELS.map(|(package, models)| {

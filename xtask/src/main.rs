@@ -29,7 +29,8 @@ enum Task {
         /// Run the long matrices whole and fuzz for 15 minutes a target
         #[arg(long)]
         full: bool,
-        /// Install what the suites need first: Debian packages, cargo-fuzz, nightly Rust
+        /// Install what the suites need first: Debian packages, cargo-nextest, cargo-deny; with
+        /// --full also nightly Rust and cargo-fuzz
         #[arg(long)]
         install: bool,
     },

@@ -132,13 +132,16 @@ fn programs() -> &'static Path {
     static PROGRAMS: OnceLock<PathBuf> = OnceLock::new();
     PROGRAMS.get_or_init(|| {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs");
-        let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).unwrap();
         let own = std::env::current_exe().unwrap();
         let examples = own.parent().unwrap().parent().unwrap().join("examples");
         for (name, example) in [("outboard-cc", "wrapper"), ("outboard", "manager")] {
-            let linked = fs::hard_link(examples.join(example), dir.join(name));
+            // Renamed over that of another run: each test may be a process of its own.
+            let fresh = dir.join(format!("{name}-{}", std::process::id()));
+            let linked = fs::hard_link(examples.join(example), &fresh);
             linked.expect("examples are built by cargo test without --test");
+            fs::rename(&fresh, dir.join(name)).unwrap();
+            let _ = fs::remove_file(fresh); // It stays where both are links to one file.
         }
         dir
     })

@@ -31,9 +31,12 @@ fn wrapper() -> &'static Path {
     static WRAPPER: OnceLock<PathBuf> = OnceLock::new();
     WRAPPER.get_or_init(|| {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("alone");
-        let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).unwrap();
-        fs::hard_link(env!("CARGO_BIN_EXE_outboard-cc"), dir.join("outboard-cc")).unwrap();
+        // Renamed over that of another run: each test may be a process of its own.
+        let fresh = dir.join(std::process::id().to_string());
+        fs::hard_link(env!("CARGO_BIN_EXE_outboard-cc"), &fresh).unwrap();
+        fs::rename(&fresh, dir.join("outboard-cc")).unwrap();
+        let _ = fs::remove_file(fresh); // It stays where both are links to one file.
         dir.join("outboard-cc")
     })
 }

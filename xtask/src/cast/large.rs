@@ -46,17 +46,23 @@ pub(super) fn checks(full: bool) -> Vec<CastCheck> {
             islands,
         ),
     ];
-    for (name, change) in CHANGES {
-        let name = format!("changing: {name}");
-        checks.push(CastCheck::new(name, move |site| changing(site, *change)));
-    }
-    checks.push(CastCheck::new("changing: once, after it was signed", changed_late));
     if full {
         for scheme in ["mmap-all", "multi-send-one-map", "multi-send-multi-map"] {
             let name = format!("large: a file of more than 2 GiB by the paper's tree, {scheme}");
             checks.push(CastCheck::new(name, move |site| dense(site, scheme)));
         }
     }
+    checks
+}
+
+/// Sources that change while they are cast.
+pub(super) fn changes() -> Vec<CastCheck> {
+    let mut checks = Vec::new();
+    for (name, change) in CHANGES {
+        let name = format!("changing: {name}");
+        checks.push(CastCheck::new(name, move |site| changing(site, *change)));
+    }
+    checks.push(CastCheck::new("changing: once, after it was signed", changed_late));
     checks
 }
 

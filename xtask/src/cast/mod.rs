@@ -43,9 +43,6 @@ pub const PACKAGES: &[&str] = &["iproute2", "mount", "util-linux"];
 
 type CastCheck = SuiteCheck<CastSite>;
 
-/// Faults in a plain run.
-const FAULTS: usize = 4;
-
 /// Builds the programs and runs every check.
 ///
 /// # Errors
@@ -59,12 +56,14 @@ pub fn run(full: bool) -> Result<Count> {
     }
     let undisturbed = plain::Undisturbed::default();
     let mut checks = plain::checks(&undisturbed, full);
-    let faults = faults::checks(&undisturbed, full);
+    let mut long = faults::checks(&undisturbed, full);
+    long.extend(corruption::checks(full));
+    long.extend(sources::checks(&undisturbed, full));
+    long.extend(large::checks(full));
     let name = |check: &CastCheck| check.name.clone();
-    checks.extend(if full { faults } else { sample("faults", faults, FAULTS, name) });
-    checks.extend(corruption::checks(full));
-    checks.extend(sources::checks(&undisturbed, full));
-    checks.extend(large::checks(full));
+    let third = long.len().div_ceil(3);
+    checks.extend(if full { long } else { sample("faults and sizes", long, third, name) });
+    checks.extend(large::changes());
     checks.extend(topology::checks());
     checks.extend(strangers::checks());
     checks.extend(spellings::checks());

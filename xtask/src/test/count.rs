@@ -1,4 +1,4 @@
-//! Numbers of tests that passed, failed and were skipped, as read from the output of `cargo test`.
+//! Numbers of tests that passed, failed and were skipped.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -19,18 +19,6 @@ impl Count {
     #[must_use]
     pub fn one(passed: bool) -> Self {
         Self { passed: u32::from(passed), failed: u32::from(!passed), skipped: 0 }
-    }
-
-    /// Parses the last line of a test program of `cargo test`:
-    /// `test result: ok. 3 passed; 0 failed; 1 ignored; ...`.
-    pub(super) fn parse(line: &str) -> Option<Self> {
-        let (_, numbers) = line.strip_prefix("test result: ")?.split_once(". ")?;
-        let number = |what: &str| {
-            let field = numbers.split("; ").find_map(|field| field.strip_suffix(what));
-            field.and_then(|digits| digits.trim().parse().ok()).unwrap_or(0)
-        };
-        let (passed, failed, skipped) = (number("passed"), number("failed"), number("ignored"));
-        Some(Self { passed, failed, skipped })
     }
 }
 

@@ -1,16 +1,30 @@
 //! Tests that fail once and pass when they run again, alone: reported with their first output, and
 //! counted. More than [`FLAKY_MAX`] of them fail a run.
 //!
-//! Never runs again what would fail anyway or hides a defect by passing: a panic in one of our own
-//! processes, the end of a test program by a signal, and anything at all with `--full`.
+//! Never runs again what would fail anyway or hides a defect by passing: tests that are
+//! deterministic, new or changed, a panic in one of our own processes, the end of a test program by
+//! a signal, and anything at all with `--full`.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+use anyhow::Result;
+
+use super::nextest::{self, Ending, TestRun};
+use super::selection::Selection;
+use super::{Settings, changed};
 
 /// More than this many flaky tests are no accident.
 pub(super) const FLAKY_MAX: usize = 3;
 /// How many more times a failed test runs.
-const TRIES: usize = 2;
+const TRIES: u32 = 2;
+/// Where more tests fail than this, the cause is not chance.
+const AGAIN_MAX: usize = 10;
+
+/// Test programs whose results never depend on time: simulations, protocols, the house rules.
+const DETERMINISTIC: [&str; 5] =
+    ["outboard-interface", "outboard-layout", "outboard-sim", "outboard-wire", "xtask"];
 
 static FLAKY: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static IS_STRICT: AtomicBool = AtomicBool::new(false);
@@ -25,19 +39,74 @@ pub(super) fn take() -> Vec<String> {
     std::mem::take(&mut *FLAKY.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Runs a test again that failed with the output `first`, until it passes; whether it did.
+/// Test programs run as long as this is held.
+static BUSY: Mutex<()> = Mutex::new(());
+
+/// Runs test programs: no check runs again meanwhile.
+pub(super) fn while_busy<T>(work: impl FnOnce() -> T) -> T {
+    let _busy = BUSY.lock().unwrap_or_else(PoisonError::into_inner);
+    work()
+}
+
+/// Runs a check again that failed with the output `first`, until it passes; whether it did.
 pub(super) fn passes_again(name: &str, first: &str, mut run: impl FnMut() -> bool) -> bool {
-    if IS_STRICT.load(Ordering::Relaxed) {
+    if is_strict() {
         return false;
     }
+    let _quiet = BUSY.lock().unwrap_or_else(PoisonError::into_inner);
     println!("again, alone: {name}");
     let passed = (0..TRIES).any(|_| run());
     if passed {
-        let text = format!("FLAKY   {name}; first it failed:\n{first}");
-        println!("{text}");
-        FLAKY.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        remember(name, first);
     }
     passed
+}
+
+/// Runs those tests again, one at a time, that may be flaky, and puts what they did then in the
+/// place of what they did first.
+///
+/// # Errors
+/// When nextest does not run.
+pub(super) fn settle(mut runs: Vec<TestRun>, settings: &Settings) -> Result<Vec<TestRun>> {
+    let changed = changed::functions();
+    let failed: Vec<usize> =
+        (0..runs.len()).filter(|at| may_be_flaky(&runs[*at], &changed)).collect();
+    if is_strict() || failed.is_empty() || failed.len() > AGAIN_MAX {
+        return Ok(runs);
+    }
+    let failed: Vec<&TestRun> = failed.iter().map(|at| &runs[*at]).collect();
+    // The first of the further runs, and its own retries.
+    let selection = Selection::again(&failed, TRIES - 1);
+    for again in nextest::run(&selection, settings)? {
+        let same = |run: &&mut TestRun| run.binary == again.binary && run.name == again.name;
+        let Some(run) = runs.iter_mut().find(same) else { continue };
+        if let (Ending::Failed(first), Ending::Passed) = (&run.ending, &again.ending) {
+            remember(&format!("{} {}", run.binary, run.name), first);
+            *run = again;
+        }
+    }
+    Ok(runs)
+}
+
+fn may_be_flaky(run: &TestRun, changed: &HashSet<String>) -> bool {
+    let may = matches!(run.ending, Ending::Failed(_))
+        && !DETERMINISTIC.iter().any(|binary| run.binary.starts_with(binary));
+    let function = run.name.rsplit("::").next().unwrap_or_default();
+    if may && changed.contains(function) {
+        println!("not again, because it is new: {} {}", run.binary, run.name);
+        return false;
+    }
+    may
+}
+
+fn remember(name: &str, first: &str) {
+    let text = format!("FLAKY   {name}; first it failed:\n{first}");
+    println!("{text}");
+    FLAKY.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+}
+
+fn is_strict() -> bool {
+    IS_STRICT.load(Ordering::Relaxed)
 }
 
 #[cfg(test)]

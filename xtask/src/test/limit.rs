@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -10,9 +11,23 @@ use std::time::Duration;
 /// If the suite then starts another process, that is killed after this time, too.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// The process that runs the tests beside the suite.
+static SPARED: AtomicU32 = AtomicU32::new(0);
+
+/// From now on this process and its children are never killed: the tests that it runs have limits
+/// of their own.
+pub(super) fn spare(process: u32) {
+    SPARED.store(process, Ordering::Relaxed);
+}
+
 /// Does the work; false if it took longer than `limit`.
 pub(super) fn within<T>(limit: Duration, work: impl FnOnce() -> T) -> (T, bool) {
-    watched(limit, work, || kill(&descendants(std::process::id(), &parents())))
+    watched(limit, work, || {
+        let spared = SPARED.load(Ordering::Relaxed);
+        let mut parents = parents();
+        parents.retain(|(process, _)| *process != spared);
+        kill(&descendants(std::process::id(), &parents));
+    })
 }
 
 fn watched<T>(

@@ -97,7 +97,7 @@ pub(crate) fn remedy(missing: &[Missing]) -> String {
 pub(crate) fn install<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Result<()> {
     let mut missing = missing(needs);
     if missing.iter().any(|thing| matches!(thing, Missing::Package(_))) {
-        run(&as_root(&["apt-get", "update"]))?;
+        run(&as_root(&["apt-get", "update", "--option=Acquire::Retries=3"]))?;
     }
     let from_wheel = |thing: &Missing| match *thing {
         Missing::CargoTool(name) => wheel::install(name).is_ok(),
@@ -122,7 +122,7 @@ fn commands(missing: &[Missing]) -> Vec<Vec<&'static str>> {
     if !packages.is_empty() {
         let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "--yes"];
         let mut words = as_root(&apt);
-        words.push("--no-install-recommends");
+        words.extend(["--no-install-recommends", "--option=Acquire::Retries=3"]);
         words.extend(packages);
         commands.push(words);
     }

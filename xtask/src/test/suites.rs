@@ -1,25 +1,42 @@
 //! The table of test suites.
 //!
-//! A test that cargo alone can run needs no row: `cargo test` finds it. An integration test that
-//! needs more (a package, a release build, minutes) says `test = false` in its crate's manifest, so
-//! that `cargo test` leaves it out, and has a row here that runs it by its name.
+//! A test that cargo alone can run needs no row: suite `unit` runs it. An integration test that
+//! needs more (a package, minutes) says `test = false` in its crate's manifest, so that `cargo
+//! test` leaves it out, and stands in a row here.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 
-use super::cargo_output::TestOutput;
+use super::failures;
 use super::needs::Need;
 use super::sample::sample;
 use super::{Count, Settings};
-use super::{failures, flaky};
 use crate::builds;
 use crate::command::{self, cargo};
 use crate::siw::interop::Program;
 use crate::{cast, compile, ibverbs, libs, modules, siw, sources, tidy};
+
+/// Among a suite's test programs: all that no suite names.
+pub(super) const EVERY_OTHER: &str = "*";
+
+/// When a suite's own checks run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Before all tests.
+    First,
+    /// While test programs run.
+    Beside,
+    /// After all tests: they measure.
+    Alone,
+}
+
+/// Runs a suite's own checks. An error counts as one failed check.
+pub type RunChecks = fn(&Settings) -> Result<Count>;
 
 /// A set of tests that runs or is skipped as one.
 #[derive(Debug)]
@@ -30,152 +47,207 @@ pub struct Suite {
     pub about: &'static str,
     /// Its requirements.
     pub needs: &'static [Need],
-    /// Time limit in minutes, after which it is stopped and has failed: several times what it takes
-    /// on two cores, including builds.
-    pub minutes: u64,
-    /// Runs it. An error counts as one failed test.
-    pub run: fn(&Settings) -> Result<Count>,
+    /// Its test programs, as nextest names them: `PACKAGE::TEST`.
+    pub tests: &'static [&'static str],
+    /// Its checks that are no tests of cargo's.
+    pub checks: Option<(Lane, RunChecks)>,
+    /// Seconds that its checks and tests take together on two cores. The sum over a plain run is
+    /// what the run may take.
+    pub budget: u32,
 }
 
-/// Every suite of a plain run, quick ones first.
+impl Suite {
+    /// Its requirements, and those of what runs it.
+    pub(super) fn all_needs(&self) -> impl Iterator<Item = &'static Need> {
+        const NEXTEST: &Need = &Need::CargoTool("nextest");
+        self.needs.iter().chain((!self.tests.is_empty()).then_some(NEXTEST))
+    }
+}
+
+/// Every suite of a plain run.
 pub const SUITES: &[Suite] = &[
-    Suite { name: "tidy", about: "the house rules", needs: &[], minutes: 3, run: house_rules },
+    Suite {
+        name: "tidy",
+        about: "the house rules",
+        needs: &[],
+        tests: &[],
+        checks: Some((Lane::First, house_rules)),
+        budget: 15,
+    },
     Suite {
         name: "licences",
         about: "licences and sources of every dependency",
         needs: &[Need::CargoTool("deny")],
-        minutes: 3,
-        run: |_| {
-            let check = ["deny", "check", "--hide-inclusion-graph"];
-            command::run(cargo(check).args(["licenses", "bans", "sources"]))?;
-            Ok(Count::one(true))
-        },
+        tests: &[],
+        checks: Some((Lane::First, licences)),
+        budget: 5,
     },
     Suite {
         name: "build",
         about: "every test and program, once: nothing compiles while tests run",
         needs: &[],
-        minutes: 20,
-        run: |_| build(),
+        tests: &[],
+        checks: Some((Lane::First, build)),
+        budget: 750,
+    },
+    Suite {
+        name: "docs",
+        about: "the documentation's examples",
+        needs: &[],
+        tests: &[],
+        checks: Some((Lane::First, documentation)),
+        budget: 75,
     },
     Suite {
         name: "unit",
         about: "every crate's own tests",
         needs: &[],
-        minutes: 30,
-        run: |settings| cargo_test(settings, &["--workspace"]),
+        tests: &[EVERY_OTHER],
+        checks: None,
+        budget: 900,
     },
     Suite {
         name: "tshark",
         about: "Wireshark's dissectors decode Outboard's packets",
         needs: &[Need::Packages(&["tshark"])],
-        minutes: 5,
-        run: |settings| integration(settings, "tshark"),
+        tests: &["outboard-verbs::tshark"],
+        checks: None,
+        budget: 30,
     },
     Suite {
         name: "libraries",
         about: "libibverbs.so.1 and librdmacm.so.1: symbols, versions, stock programs load them",
         needs: &[Need::Packages(&["rdmacm-utils", "ibverbs-utils", "perftest", "fio"])],
-        minutes: 8,
-        run: libraries,
+        tests: &["outboard::stock"],
+        checks: Some((Lane::First, libraries)),
+        budget: 15,
     },
     Suite {
         name: "tour",
         about: "`outboard tour`, as a newcomer runs it, and interrupted",
         needs: &[Need::Packages(&["gcc", "libc6-dev"])],
-        minutes: 5,
-        run: |settings| integration(settings, "tour"),
+        tests: &["outboard::tour"],
+        checks: None,
+        budget: 150,
     },
     Suite {
         name: "siw",
         about: "Outboard and Linux's siw in a virtual machine interoperate",
         needs: &[Need::Packages(siw::PACKAGES)],
-        minutes: 20,
-        run: siw_interop,
-    },
-    Suite {
-        name: "ibverbs",
-        about: "stock RDMA programs on Outboard's libibverbs and librdmacm",
-        needs: &[Need::Packages(ibverbs::PACKAGES)],
-        minutes: 20,
-        run: |settings| ibverbs::run(settings.full),
+        tests: &[],
+        checks: Some((Lane::Beside, siw_interop)),
+        budget: 120,
     },
     Suite {
         name: "compile",
         about: "outboard cc on three servers: builds, failures, unauthenticated peers",
         needs: &[Need::Packages(compile::PACKAGES)],
-        minutes: 25,
-        run: |settings| compile::run(settings.full),
-    },
-    Suite {
-        name: "cast",
-        about: "outboard cast to fifteen nodes: whole files at all of them, whatever fails",
-        needs: &[Need::Packages(cast::PACKAGES)],
-        minutes: 25,
-        run: |settings| cast::run(settings.full),
+        tests: &[],
+        checks: Some((Lane::Beside, |settings| compile::run(settings.full))),
+        budget: 240,
     },
     Suite {
         name: "cast-slurm",
         about: "outboard cast and sbcast in jobs of a real Slurm, beside its sbcast, and by sshd",
         needs: &[Need::Packages(cast::slurm::PACKAGES)],
-        minutes: 10,
-        run: |_| cast::slurm::run(),
+        tests: &[],
+        checks: Some((Lane::Beside, |_| cast::slurm::run())),
+        budget: 60,
     },
     Suite {
         name: "sandbox",
         about: "real compilers and a hostile job in sandboxes over a client's files",
         needs: &[Need::Packages(&["gcc", "g++", "binutils"])],
-        minutes: 8,
-        run: |settings| integration(settings, "sandbox"),
+        tests: &["outboard-compile::sandbox"],
+        checks: None,
+        budget: 120,
     },
     Suite {
         name: "network",
         about: "a manager and servers that compile for it, over loopback",
         needs: &[Need::Packages(&["gcc", "g++", "binutils"])],
-        minutes: 8,
-        run: |settings| integration(settings, "network"),
+        tests: &["outboard-compile::network"],
+        checks: None,
+        budget: 90,
     },
     Suite {
         name: "modules",
         about: "shipped modules and bodies rebuilt to the same bytes; modules on all engines alike",
         needs: &[Need::Packages(modules::PACKAGES)],
-        minutes: 15,
-        run: shipped_modules,
+        tests: &["outboard-offcode::shipped"],
+        checks: Some((Lane::First, shipped_modules)),
+        budget: 120,
     },
     Suite {
         name: "nic",
         about: "bodies for BPF in the paths of interfaces: exact, refused, gone with their process",
         needs: &[Need::Packages(&["clang", "iproute2"])],
-        minutes: 8,
-        run: |settings| integration(settings, "nic"),
+        tests: &["outboard-nic::nic"],
+        checks: None,
+        budget: 15,
     },
     Suite {
         name: "offload",
         about: "outboard offload: new offcodes in C and Rust, built and run",
         needs: &[Need::Packages(modules::PACKAGES)],
-        minutes: 10,
-        run: |settings| integration(settings, "offload_new"),
+        tests: &["outboard::offload_new"],
+        checks: None,
+        budget: 15,
     },
     Suite {
         name: "fs",
         about: "outboard fs: programs, bytes, locks and names in mounts; full stores; replicas",
         needs: &[Need::Packages(&["attr", "fuse3", "git", "rsync", "sqlite3"])],
-        minutes: 20,
-        run: file_system,
+        tests: &[
+            "outboard-fs::mount_meta",
+            "outboard-fs::locks",
+            "outboard-fs::coherence",
+            "outboard-fs::one_sided",
+            "outboard-fs::rdma",
+            "outboard::fs",
+            "outboard::fs_cp",
+            "outboard::fs_cut",
+            "outboard::fs_grep",
+            "outboard::fs_map",
+            "outboard::fs_replica",
+            "outboard::fs_snapshot",
+            "outboard::fs_tree_hash",
+            "outboard::fs_trips",
+        ],
+        checks: None,
+        budget: 500,
     },
     Suite {
         name: "active-c",
         about: "liboutboard_active.so.1: symbols, header, and C programs against a node that ends",
         needs: &[Need::Packages(&["gcc", "g++", "clang", "libc6-dev", "pkg-config"])],
-        minutes: 12,
-        run: active_c,
+        tests: &["outboard-active-c::header", "outboard::active_c"],
+        checks: Some((Lane::First, active_c)),
+        budget: 45,
     },
     Suite {
         name: "connections",
         about: "10,000 connections at once",
         needs: &[],
-        minutes: 8,
-        run: |settings| counted(settings, &mut builds::connections(settings.full)),
+        tests: &["outboard-verbs::connections"],
+        checks: None,
+        budget: 10,
+    },
+    Suite {
+        name: "ibverbs",
+        about: "stock RDMA programs on Outboard's libibverbs and librdmacm",
+        needs: &[Need::Packages(ibverbs::PACKAGES)],
+        tests: &[],
+        checks: Some((Lane::Alone, |settings| ibverbs::run(settings.full))),
+        budget: 60,
+    },
+    Suite {
+        name: "cast",
+        about: "outboard cast to fifteen nodes: whole files at all of them, whatever fails",
+        needs: &[Need::Packages(cast::PACKAGES)],
+        tests: &[],
+        checks: Some((Lane::Alone, |settings| cast::run(settings.full))),
+        budget: 180,
     },
 ];
 
@@ -191,165 +263,164 @@ pub const LONG_SUITES: &[Suite] = &[
             Need::CargoProgram("pjdfstest"),
             Need::CargoProgram("fsx"),
         ],
-        minutes: 20,
-        run: judged_file_system,
+        tests: &["outboard::fs_judged"],
+        checks: Some((Lane::First, judges_sources)),
+        budget: 300,
     },
     Suite {
         name: "loom",
         about: "every interleaving of threads in STag slots and between drivers of the engine",
         needs: &[],
-        minutes: 12,
-        run: interleavings,
+        tests: &[],
+        checks: Some((Lane::Alone, interleavings)),
+        budget: 180,
     },
     Suite {
         name: "asan",
         about: "AddressSanitizer on the crates with unsafe code",
         needs: &[Need::Nightly],
-        minutes: 12,
-        run: |settings| counted(settings, &mut builds::sanitized_tests()?),
+        tests: &[],
+        checks: Some((Lane::Alone, |_| all_pass(&mut builds::sanitized_tests()?))),
+        budget: 180,
     },
     Suite {
         name: "fuzz",
         about: "every fuzz target for a while",
         needs: &[Need::Nightly, Need::CargoTool("fuzz")],
-        minutes: 30,
-        run: fuzz,
+        tests: &[],
+        checks: Some((Lane::Alone, fuzz)),
+        budget: 1800,
     },
 ];
 
-fn house_rules(_: &Settings) -> Result<Count> {
-    let findings = tidy::check()?;
-    findings.iter().for_each(|finding| println!("{finding}"));
-    Ok(Count::one(findings.is_empty()))
+/// Tests whose verdict depends on what else the machine does: test program and part of the name.
+pub(super) const MEASURING: &[(&str, &str)] = &[
+    ("outboard-cluster::wake_ups", ""),
+    ("outboard-compile::sandbox", "a_warm_job_costs_little"),
+    ("outboard-ibverbs::closed", ""),
+    ("outboard-verbs::growth", ""),
+    ("outboard-verbs::liveness", ""),
+    ("outboard-verbs::polling", ""),
+    ("outboard-verbs::waiting", ""),
+    ("xtask", "lab::"),
+];
+
+/// Tests that keep a processor busy for ten seconds or more: a plain run has a third of them. Three
+/// rows that follow each other take about as long as any other three.
+const LONG_TESTS: &[(&str, &str)] = &[
+    ("outboard::fs_cp", "what_is_copied_is_what_gnu_cp_copies_through_a_mount"),
+    ("outboard-fs::one_sided", "walks_say_what_the_module_says"),
+    ("outboard-compile::sandbox", "a_warm_job_costs_little"),
+    ("outboard-fs::one_sided", "both_kinds_of_mounts_are_one_tree"),
+    ("outboard::fs_grep", "what_the_server_finds_gnu_grep_finds_through_a_mount"),
+    ("outboard::fs_cp", "copies_take_no_room_and_stay_apart"),
+    ("outboard-offcode::shipped", "bytes_are_where_the_model_has_them"),
+    ("outboard-fs::rdma", "two_mounts_are_one_tree"),
+    ("outboard::fs_tree_hash", "a_tree_and_its_import_have_one_hash"),
+    ("outboard-fs::rdma", "a_client_that_is_killed_leaves_a_whole_tree"),
+    ("outboard-fs::mount_meta", "listings_stay_whole_while_names_go"),
+    ("outboard-fs", "a_power_cut_loses_nothing_that_was_acknowledged"),
+    ("outboard-cast::loopback", "sixty_four_nodes_on_a_starved_machine"),
+    ("outboard-fs::rdma", "two_clients_change_one_tree"),
+    ("outboard::perf", "a_server_that_dies_in_the_middle"),
+    ("outboard-cast", "where_all_rates_waver_nobody_is_slow"),
+    ("outboard-offcode::shipped", "executions_and_peers_see_one_map"),
+    ("outboard::fs_snapshot", "a_snapshot_is_the_state_of_one_moment"),
+    ("outboard-fs", "bits_that_change_are_noticed"),
+    ("outboard-compile::front", "wrappers_that_are_killed_at_random_leave_nothing"),
+    ("outboard::fs_replica", "what_was_synced_is_there_whenever_either_is_killed"),
+];
+
+/// Every test program that a suite names.
+pub(super) fn all_named() -> impl Iterator<Item = &'static str> {
+    let named = SUITES.iter().chain(LONG_SUITES).flat_map(|suite| suite.tests).copied();
+    named.filter(|binary| *binary != EVERY_OTHER)
 }
 
-/// Integration tests with `test = false` are built only by their names.
-fn build() -> Result<Count> {
+/// Tests of the suites that a plain run leaves out, by the commit.
+pub(super) fn left_out(
+    suites: &[&Suite],
+    settings: &Settings,
+) -> Vec<(&'static str, &'static str)> {
+    let runs = |binary| suites.iter().any(|suite| suite.tests.contains(&binary));
+    let others_run = runs(EVERY_OTHER);
+    let belongs = |binary| runs(binary) || others_run && !all_named().any(|other| other == binary);
+    let own = || LONG_TESTS.iter().copied().filter(|(binary, _)| belongs(*binary));
+    if settings.full {
+        return Vec::new();
+    }
+    let name = |(binary, test): &(&str, &str)| format!("{binary} {test}");
+    let chosen = sample("long tests", own().collect(), own().count().div_ceil(3), name);
+    own().filter(|test| !chosen.contains(test)).collect()
+}
+
+fn house_rules(_: &Settings) -> Result<Count> {
+    Ok(no_findings(&tidy::check()?))
+}
+
+/// One check, which passes if it found nothing.
+fn no_findings<T: Display>(findings: &[T]) -> Count {
+    findings.iter().for_each(|finding| println!("{finding}"));
+    Count::one(findings.is_empty())
+}
+
+fn licences(_: &Settings) -> Result<Count> {
+    let check = ["deny", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"];
+    command::run(&mut cargo(check))?;
+    Ok(Count::one(true))
+}
+
+/// Builds every test and the programs and examples that tests start. Integration tests with `test =
+/// false` are built only by their names.
+pub(super) fn build_tests() -> Result<()> {
     for targets in [&["--quiet"][..], &["--quiet", "--test=*"]] {
         command::run(cargo(["test", "--workspace", "--no-run"]).args(targets))?;
     }
+    Ok(())
+}
+
+fn build(_: &Settings) -> Result<Count> {
+    build_tests()?;
     command::run(&mut builds::workspace(false))?;
     Ok(Count::one(true))
 }
 
-fn integration(settings: &Settings, name: &str) -> Result<Count> {
-    cargo_test(settings, &["--workspace", &format!("--test={name}")])
+fn documentation(_: &Settings) -> Result<Count> {
+    command::run(&mut cargo(["test", "--workspace", "--doc", "--quiet"]))?;
+    Ok(Count::one(true))
 }
 
-fn cargo_test(settings: &Settings, arguments: &[&str]) -> Result<Count> {
-    counted(settings, cargo(["test", "--no-fail-fast"]).args(arguments))
+/// Runs a `cargo test`; all its tests count as one.
+fn all_pass(test: &mut Command) -> Result<Count> {
+    command::run(test.env("OUTBOARD_FULL", "1"))?;
+    Ok(Count::one(true))
 }
 
-/// Runs a `cargo test` and adds up what its test programs report. Tests that fail run again.
-fn counted(settings: &Settings, test: &mut Command) -> Result<Count> {
-    if settings.full {
-        test.env("OUTBOARD_FULL", "1");
-    } else {
-        // Properties find new counterexamples in `--full`.
-        test.env("PROPTEST_RNG_SEED", "1");
-    }
-    let mut output = TestOutput::default();
-    let succeeded = command::watch(test, |line| output.line(line))?;
-    let mut total = output.count;
-    if total == Count::default() {
-        bail!("{} ran no test", command::line(test));
-    }
-    if succeeded {
-        return Ok(total);
-    }
-    total.failed = total.failed.max(1);
-    if output.names_all_failures() {
-        for (name, text) in &output.failed {
-            if flaky::passes_again(name, text, || passes_alone(test, name)) {
-                total.failed -= 1;
-                total.passed += 1;
-            }
-        }
-    }
-    if total.failed > 0 {
-        output.texts.iter().for_each(|text| failures::remember(text));
-    }
-    Ok(total)
-}
-
-/// Runs one test of those that `all` runs, by its whole name; whether it ran and passed.
-fn passes_alone(all: &Command, name: &str) -> bool {
-    let mut test = Command::new(all.get_program());
-    test.args(all.get_args()).args(["--", "--exact", name, "--test-threads=1"]);
-    for (variable, value) in all.get_envs() {
-        match value {
-            Some(value) => test.env(variable, value),
-            None => test.env_remove(variable),
-        };
-    }
-    if let Some(directory) = all.get_current_dir() {
-        test.current_dir(directory);
-    }
-    let mut output = TestOutput::default();
-    let succeeded = command::watch(&mut test, |line| output.line(line));
-    succeeded.unwrap_or(false) && output.count.passed > 0
-}
-
-/// Counts the comparison of the libraries with the tables as one test.
-fn libraries(settings: &Settings) -> Result<Count> {
+/// Compares the libraries with the tables.
+fn libraries(_: &Settings) -> Result<Count> {
     let directory = libs::build(false)?;
-    let findings = libs::check(&directory)?;
-    findings.iter().for_each(|finding| println!("{finding}"));
-    let mut count = Count::one(findings.is_empty());
-    count += integration(settings, "stock")?;
-    Ok(count)
+    Ok(no_findings(&libs::check(&directory)?))
 }
 
-/// Counts the comparison of the library's symbols with its header as one test.
-fn active_c(settings: &Settings) -> Result<Count> {
+/// Compares the library's symbols with its header.
+fn active_c(_: &Settings) -> Result<Count> {
     let directory = libs::active::build(false)?;
-    let findings = libs::active::check(&directory)?;
-    findings.iter().for_each(|finding| println!("{finding}"));
-    let mut count = Count::one(findings.is_empty());
-    count += integration(settings, "header")?;
-    count += integration(settings, "active_c")?;
-    Ok(count)
+    Ok(no_findings(&libs::active::check(&directory)?))
 }
 
-/// Tests of fs in a plain run: mounts by the crate's own tests, then the program as users type it.
-const FS_TESTS: [&str; 8] =
-    ["mount_meta", "locks", "coherence", "one_sided", "fs", "fs_grep", "fs_map", "fs_trips"];
-/// Tests of fs that take a minute each, and the number of those in a plain run.
-const FS_LONG_TESTS: [&str; 6] =
-    ["rdma", "fs_cp", "fs_cut", "fs_replica", "fs_snapshot", "fs_tree_hash"];
-const FS_SAMPLE: usize = 2;
-
-fn file_system(settings: &Settings) -> Result<Count> {
-    let name = |test: &&str| (*test).to_owned();
-    let long = match settings.full {
-        true => FS_LONG_TESTS.into(),
-        false => sample("long tests", FS_LONG_TESTS.into(), FS_SAMPLE, name),
-    };
-    let tests: Vec<String> =
-        FS_TESTS.iter().chain(&long).map(|test| format!("--test={test}")).collect();
-    let words = std::iter::once("--workspace").chain(tests.iter().map(String::as_str));
-    cargo_test(settings, &words.collect::<Vec<_>>())
-}
-
-/// What is built from sources that have to be fetched only by `--full`.
-fn judged_file_system(settings: &Settings) -> Result<Count> {
-    let mut test = cargo(["test", "--no-fail-fast", "--workspace", "--test=fs_judged"]);
+/// Fetches what the tests of fs-judged build with `--full`.
+fn judges_sources(settings: &Settings) -> Result<Count> {
     if settings.full {
         for project in [sources::LUA, sources::SQLITE] {
             project.path()?;
         }
-        test.env("OUTBOARD_SOURCES", sources::directory());
     }
-    counted(settings, &mut test)
+    Ok(Count::default())
 }
 
-/// Counts the comparison of the built modules with their sources as one test.
-fn shipped_modules(settings: &Settings) -> Result<Count> {
-    let findings = modules::check()?;
-    findings.iter().for_each(|finding| println!("{finding}"));
-    let mut count = Count::one(findings.is_empty());
-    count += integration(settings, "shipped")?;
-    Ok(count)
+/// Compares the built modules with their sources.
+fn shipped_modules(_: &Settings) -> Result<Count> {
+    Ok(no_findings(&modules::check()?))
 }
 
 /// Outboard and siw each as server and client: first with `rping` (the project's example program,
@@ -376,10 +447,10 @@ fn siw_interop(settings: &Settings) -> Result<Count> {
     Ok(total)
 }
 
-fn interleavings(settings: &Settings) -> Result<Count> {
+fn interleavings(_: &Settings) -> Result<Count> {
     let mut total = Count::default();
     for mut test in builds::loom_tests() {
-        total += counted(settings, &mut test)?;
+        total += all_pass(&mut test)?;
     }
     Ok(total)
 }

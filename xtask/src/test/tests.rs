@@ -5,19 +5,36 @@ use std::collections::BTreeSet;
 use super::disk;
 use super::flaky::FLAKY_MAX;
 use super::needs::{self, Missing, Need};
-use super::{
-    Count, LONG_SUITES, Outcome, SUITES, Settings, Suite, choose, run_suite, summary, verdict,
+use super::nextest::{Ending, TestRun};
+use super::report::Report;
+use super::selection::{Pass, Selection};
+use super::suites::{self, Lane};
+use super::{Count, LONG_SUITES, SUITES, Settings, Suite, choose, is_skipped, run_checks, verdict};
+
+static BROKEN: Suite = Suite {
+    name: "broken",
+    about: "a sample",
+    needs: &[],
+    tests: &[],
+    checks: Some((Lane::First, |_| anyhow::bail!("broken"))),
+    budget: 1,
 };
 
-fn suite(needs: &'static [Need], run: fn(&Settings) -> anyhow::Result<Count>) -> Suite {
-    Suite { name: "sample", about: "a sample", needs, minutes: 1, run }
+static NEEDY: Suite = Suite {
+    name: "needy",
+    about: "a sample",
+    needs: &[Need::Packages(&["outboard-no-such-package"])],
+    tests: &[],
+    checks: None,
+    budget: 1,
+};
+
+fn suite(name: &str) -> &'static Suite {
+    choose(&[name.to_owned()], false).expect("a suite")[0]
 }
 
-#[test]
-fn a_result_line_of_cargo_test_is_read() {
-    let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out";
-    assert_eq!(Count::parse(line), Some(Count { passed: 12, failed: 3, skipped: 1 }));
-    assert_eq!(Count::parse("test a::b ... ok"), None);
+fn test_run(binary: &str, ending: Ending) -> TestRun {
+    TestRun { binary: binary.to_owned(), name: "a::b".to_owned(), seconds: 1.0, ending }
 }
 
 #[test]
@@ -39,21 +56,84 @@ fn a_failure_always_fails_and_a_skip_fails_in_ci() {
 
 #[test]
 fn a_suite_that_cannot_run_counts_as_failed() {
-    let broken = suite(&[], |_| anyhow::bail!("broken"));
-    let outcome = run_suite(&broken, &Settings::default());
-    assert_eq!(outcome.count(), Count::one(false));
-    assert!(summary(&broken, &outcome, 1).contains("FAILED"));
+    let mut report = Report::new(&[&BROKEN], false);
+    report.add_all(run_checks(&[&BROKEN], Lane::Beside, &Settings::default()));
+    assert_eq!(report.total(), Count::default());
+    report.add_all(run_checks(&[&BROKEN], Lane::First, &Settings::default()));
+    assert_eq!(report.total(), Count::one(false));
+    assert!(report.to_string().contains("FAILED"));
 }
 
 #[test]
 fn a_suite_without_its_package_is_skipped_and_says_what_to_install() {
-    let needy = suite(&[Need::Packages(&["outboard-no-such-package"])], |_| Ok(Count::one(true)));
-    let outcome = run_suite(&needy, &Settings::default());
-    assert!(matches!(outcome, Outcome::Skipped(_)));
-    let line = summary(&needy, &outcome, 0);
-    assert!(line.contains("skipped, needs: "), "{line}");
-    let remedy = "apt-get install --yes --no-install-recommends outboard-no-such-package";
-    assert!(line.ends_with(remedy), "{line}");
+    let mut report = Report::new(&[&NEEDY], false);
+    assert!(is_skipped(&NEEDY, &mut report));
+    assert_eq!(report.total().skipped, 1);
+    let text = report.to_string();
+    assert!(text.contains("skipped needs: "), "{text}");
+    let remedy = "--no-install-recommends --option=Acquire::Retries=3 outboard-no-such-package\n";
+    assert!(text.ends_with(remedy), "{text}");
+}
+
+#[test]
+fn each_test_counts_for_its_suite() {
+    let mut report = Report::new(&[suite("unit"), suite("tshark")], false);
+    report.expect_tests();
+    assert_eq!(report.total().failed, 2, "a suite that runs no test has failed");
+    let mut report = Report::new(&[suite("unit"), suite("tshark")], false);
+    report.add_tests(vec![
+        test_run("outboard-verbs::tshark", Ending::Passed),
+        test_run("outboard-verbs", Ending::Skipped("no such kernel".to_owned())),
+        test_run("outboard-verbs", Ending::Failed("wrong".to_owned())),
+    ]);
+    report.expect_tests();
+    assert_eq!(report.total(), Count { passed: 1, failed: 1, skipped: 1 });
+    let text = report.to_string();
+    assert!(text.contains("tshark         passed  1 passed, 0 failed, 0 skipped"), "{text}");
+    assert!(text.contains("skipped a::b: no such kernel"), "{text}");
+}
+
+#[test]
+fn a_suite_far_over_its_budget_is_named() {
+    let report = |full| {
+        let mut report = Report::new(&[suite("tshark")], full);
+        let mut run = test_run("outboard-verbs::tshark", Ending::Passed);
+        run.seconds = 3.0 * f64::from(suite("tshark").budget);
+        report.add_tests(vec![run]);
+        report.to_string()
+    };
+    assert!(report(false).contains("OVER BUDGET"));
+    assert!(!report(true).contains("OVER BUDGET"));
+}
+
+#[test]
+fn the_tests_of_some_suites_are_built_and_chosen_by_their_names() {
+    let suites = [suite("tshark"), suite("fs")];
+    let left_out = [("outboard::fs_cp", "copies")];
+    let selection = Selection::new(&suites, Pass::SideBySide, &left_out).expect("some");
+    assert!(selection.targets.contains(&"--test=tshark".to_owned()));
+    let filter = selection.filter;
+    assert!(filter.starts_with("((binary_id(=outboard-verbs::tshark) + "), "{filter}");
+    assert!(filter.ends_with(" - ((binary_id(=outboard::fs_cp) & test(copies)))"), "{filter}");
+    assert_eq!(Selection::new(&suites, Pass::Measuring, &left_out), None);
+}
+
+#[test]
+fn all_other_tests_are_those_that_no_suite_names() {
+    let selection = Selection::new(&[suite("unit")], Pass::SideBySide, &[]).expect("some");
+    assert!(selection.targets.contains(&"--lib".to_owned()));
+    assert!(selection.filter.starts_with("((not (binary_id("), "{}", selection.filter);
+    assert!(selection.filter.contains("binary_id(=outboard-verbs::tshark)"));
+    let measuring = Selection::new(&[suite("unit")], Pass::Measuring, &[]).expect("some");
+    assert!(measuring.alone);
+    assert!(!measuring.filter.contains("sandbox"), "that of another suite");
+}
+
+#[test]
+fn a_plain_run_leaves_some_long_tests_to_full() {
+    let full = Settings { full: true };
+    assert!(suites::left_out(&[suite("fs")], &full).is_empty());
+    assert!(suites::left_out(&[suite("tidy")], &Settings::default()).is_empty());
 }
 
 #[test]
@@ -77,7 +157,7 @@ fn suites_are_chosen_by_name() {
     assert_eq!(choose(&["unit".to_owned()], false).expect("one")[0].name, "unit");
     let error = choose(&["nope".to_owned()], false).expect_err("unknown");
     assert!(
-        error.to_string().contains("no suite nope; there are tidy, licences, build, unit"),
+        error.to_string().contains("no suite nope; there are tidy, licences, build, docs, unit"),
         "{error}"
     );
     let all = || SUITES.iter().chain(LONG_SUITES);

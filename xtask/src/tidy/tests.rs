@@ -40,13 +40,6 @@ fn function(lines: usize) -> String {
 }
 
 #[test]
-fn the_workspace_is_tidy() {
-    let findings = super::check().expect("the workspace is readable");
-    let report: Vec<String> = findings.iter().map(ToString::to_string).collect();
-    assert!(report.is_empty(), "\n{}", report.join("\n"));
-}
-
-#[test]
 fn a_file_opens_with_what_it_is() {
     let findings = check_file(&source("crates/wire/src/ddp.rs", "use std::fmt;\n"));
     assert_eq!(findings[0].message, "opens with 0 lines of //!, needs 1 or more");

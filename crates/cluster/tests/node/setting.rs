@@ -218,6 +218,10 @@ pub(crate) fn example(name: &str) -> PathBuf {
     let this = std::env::current_exe().expect("a path");
     let directory = this.parent().and_then(|deps| deps.parent()).expect("target");
     let program = directory.join("examples").join(name);
+    // nextest builds examples first, and runs each test in a process of its own.
+    if std::env::var_os("NEXTEST").is_some() {
+        return program;
+    }
     // `cargo test` builds examples only when it runs everything, and one that is there may be old.
     static BUILT: OnceLock<bool> = OnceLock::new();
     let built = BUILT.get_or_init(|| {

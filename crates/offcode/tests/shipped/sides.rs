@@ -7,6 +7,7 @@ use outboard_offcode::executor::{Moment, Outcome};
 use outboard_offcode::local::LocalRunner;
 use outboard_offcode::{ModuleHash, WasmEngine, Wasmtime};
 use std::collections::HashMap;
+use std::path::Path;
 
 /// See the [module](self).
 pub(crate) struct Sides {
@@ -41,7 +42,10 @@ impl Sides {
     /// All three, each with a region of so many zero bytes.
     pub(crate) fn new(region_len: usize) -> Self {
         let native = NativeModules::start(region_len);
-        let compiled = LocalRunner::new(Wasmtime::new(None).expect("an engine"), region_len);
+        // Compiled once for all tests, each of which may be a process of its own.
+        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("modules");
+        let engine = Wasmtime::new(Some(&cache)).expect("an engine");
+        let compiled = LocalRunner::new(engine, region_len);
         let interpreted = LocalRunner::new(Interpreter::default(), region_len);
         let (compiled, interpreted) = (compiled.expect("a region"), interpreted.expect("a region"));
         let hashes = load(&compiled);

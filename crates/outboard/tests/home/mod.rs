@@ -6,12 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, Output, Stdio};
 use std::{env, fs};
 
-/// Where a home is: beside the build, unless a directory above it is closed to other users: root's
-/// services run as users of their own.
+/// Whether the build lies where its owner alone gets to: root's services run as users of their own.
+pub(crate) fn is_closed(built: &Path) -> bool {
+    let is_closed = |at: &Path| fs::metadata(at).unwrap().permissions().mode() & 0o001 == 0;
+    rustix::process::geteuid().is_root() && built.ancestors().any(is_closed)
+}
+
+/// Where a home is: beside the build, if services get to that.
 fn place(name: &str) -> PathBuf {
     let built = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let is_closed = |at: &Path| fs::metadata(at).unwrap().permissions().mode() & 0o001 == 0;
-    if rustix::process::geteuid().is_root() && built.ancestors().any(is_closed) {
+    if is_closed(built) {
         return env::temp_dir().join(format!("outboard-home-{}-{name}", process::id()));
     }
     built.join(format!("home-{name}"))

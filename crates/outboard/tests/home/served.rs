@@ -1,17 +1,23 @@
 //! A served file system and its mounts, for tests of `outboard fs`.
 
-use crate::home::{Home, Node};
+use crate::home::{Home, Node, is_closed};
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, fs, thread};
 
 /// Longer than any step takes on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(120);
+
+/// A directory for compiled modules that all servers share: a first start compiles for seconds.
+fn shared_cache() -> PathBuf {
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let above = if is_closed(built) { env::temp_dir() } else { built.to_owned() };
+    above.join("outboard-test-cache")
+}
 
 /// A server that waits to be started.
 pub(crate) struct ReadyServer(Child);
@@ -72,6 +78,8 @@ impl Served {
                 None => shell.env_remove(name),
             };
         }
+        // Those of `of_table` start with an empty cache.
+        shell.env("XDG_CACHE_HOME", shared_cache());
         let shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         ReadyServer(shell.expect("a shell"))
     }
