@@ -5,7 +5,6 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -77,24 +76,6 @@ pub fn output(command: &mut Command) -> Result<String> {
         bail!("{} failed: {}", line(command), output.status);
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// Runs a command, shows each line of its standard output at once and hands it to `each`.
-/// Returns whether the command succeeded.
-///
-/// # Errors
-/// When it cannot be started or its output cannot be read.
-pub fn watch(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
-    let start = command.stdout(Stdio::piped()).spawn();
-    let mut child = start.with_context(|| format!("cannot start {}", line(command)))?;
-    if let Some(stdout) = child.stdout.take() {
-        for text in BufReader::new(stdout).lines() {
-            let text = text?;
-            println!("{text}");
-            each(&text);
-        }
-    }
-    Ok(child.wait()?.success())
 }
 
 /// cargo's metadata of the workspace's own packages.

@@ -13,12 +13,14 @@ use crate::command;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
-/// The functions that have changed, by name.
-pub(super) fn functions() -> HashSet<String> {
-    found().unwrap_or_default()
-}
-
-fn found() -> Result<HashSet<String>> {
+/// The functions that have changed, by name; none outside of a repository.
+///
+/// # Errors
+/// When git fails, or a file that it names cannot be read.
+pub(super) fn functions() -> Result<HashSet<String>> {
+    if !command::root().join(".git").exists() {
+        return Ok(HashSet::new());
+    }
     let head: u64 = git(&["log", "-1", "--format=%ct"])?.trim().parse()?;
     let before = format!("--before={}", head.saturating_sub(DAY_SECONDS));
     let base = git(&["rev-list", "-1", &before, "HEAD"])?;

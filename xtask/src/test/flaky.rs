@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::nextest::{self, Ending, TestRun};
 use super::selection::Selection;
@@ -68,15 +68,20 @@ pub(super) fn passes_again(name: &str, first: &str, mut run: impl FnMut() -> boo
 /// # Errors
 /// When nextest does not run.
 pub(super) fn settle(mut runs: Vec<TestRun>, settings: &Settings) -> Result<Vec<TestRun>> {
-    let changed = changed::functions();
-    let failed: Vec<usize> =
-        (0..runs.len()).filter(|at| may_be_flaky(&runs[*at], &changed)).collect();
+    let failed: Vec<&TestRun> = runs.iter().filter(|run| may_be_flaky(run)).collect();
     if is_strict() || failed.is_empty() || failed.len() > AGAIN_MAX {
         return Ok(runs);
     }
-    let failed: Vec<&TestRun> = failed.iter().map(|at| &runs[*at]).collect();
+    let changed = changed::functions().context("cannot tell which tests are new")?;
+    let (new, old): (Vec<&TestRun>, _) = failed.into_iter().partition(|run| is_new(run, &changed));
+    for TestRun { binary, name, .. } in new {
+        println!("not again, because it is new: {binary} {name}");
+    }
+    if old.is_empty() {
+        return Ok(runs);
+    }
     // The first of the further runs, and its own retries.
-    let selection = Selection::again(&failed, TRIES - 1);
+    let selection = Selection::again(&old, TRIES - 1);
     for again in nextest::run(&selection, settings)? {
         let same = |run: &&mut TestRun| run.binary == again.binary && run.name == again.name;
         let Some(run) = runs.iter_mut().find(same) else { continue };
@@ -88,15 +93,13 @@ pub(super) fn settle(mut runs: Vec<TestRun>, settings: &Settings) -> Result<Vec<
     Ok(runs)
 }
 
-fn may_be_flaky(run: &TestRun, changed: &HashSet<String>) -> bool {
-    let may = matches!(run.ending, Ending::Failed(_))
-        && !DETERMINISTIC.iter().any(|binary| run.binary.starts_with(binary));
-    let function = run.name.rsplit("::").next().unwrap_or_default();
-    if may && changed.contains(function) {
-        println!("not again, because it is new: {} {}", run.binary, run.name);
-        return false;
-    }
-    may
+fn may_be_flaky(run: &TestRun) -> bool {
+    matches!(run.ending, Ending::Failed(_))
+        && !DETERMINISTIC.iter().any(|binary| run.binary.starts_with(binary))
+}
+
+fn is_new(run: &TestRun, changed: &HashSet<String>) -> bool {
+    changed.contains(run.name.rsplit("::").next().unwrap_or_default())
 }
 
 fn remember(name: &str, first: &str) {
@@ -112,6 +115,22 @@ fn is_strict() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn run(binary: &str, ending: Ending) -> TestRun {
+        TestRun { binary: binary.to_owned(), name: "a::slow".to_owned(), seconds: 1.0, ending }
+    }
+
+    #[test]
+    fn only_a_failed_test_that_is_old_and_depends_on_time_runs_again() {
+        let failed = || Ending::Failed("late".to_owned());
+        assert!(may_be_flaky(&run("outboard-verbs::ends", failed())));
+        assert!(!may_be_flaky(&run("outboard-sim::endings", failed())));
+        assert!(!may_be_flaky(&run("outboard-verbs", Ending::Killed("SIGSEGV".to_owned()))));
+        assert!(!may_be_flaky(&run("outboard-verbs", Ending::Passed)));
+        let changed = HashSet::from(["slow".to_owned()]);
+        assert!(is_new(&run("outboard-verbs", failed()), &changed));
+        assert!(!is_new(&run("outboard-verbs", failed()), &HashSet::new()));
+    }
 
     #[test]
     fn a_test_that_passes_later_is_remembered_and_one_that_never_does_is_not() {

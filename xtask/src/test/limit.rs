@@ -24,9 +24,7 @@ pub(super) fn spare(process: u32) {
 pub(super) fn within<T>(limit: Duration, work: impl FnOnce() -> T) -> (T, bool) {
     watched(limit, work, || {
         let spared = SPARED.load(Ordering::Relaxed);
-        let mut parents = parents();
-        parents.retain(|(process, _)| *process != spared);
-        kill(&descendants(std::process::id(), &parents));
+        kill(&descendants(std::process::id(), &parents(), spared));
     })
 }
 
@@ -63,13 +61,14 @@ fn parent(process: u32) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The descendants of a process.
-fn descendants(root: u32, parents: &[(u32, u32)]) -> Vec<u32> {
+/// The descendants of a process, but for one of them and its own.
+fn descendants(root: u32, parents: &[(u32, u32)], spared: u32) -> Vec<u32> {
     let mut found = vec![root];
     let mut next = 0;
     while next < found.len() {
         let of = found[next];
-        found.extend(parents.iter().filter(|(_, parent)| *parent == of).map(|(child, _)| child));
+        let children = parents.iter().filter(|(_, parent)| *parent == of).map(|(child, _)| child);
+        found.extend(children.filter(|child| **child != spared));
         next += 1;
     }
     found.split_off(1)
@@ -98,8 +97,9 @@ mod tests {
     #[test]
     fn only_descendants_are_found() {
         let parents = [(2, 1), (3, 2), (4, 3), (5, 1), (6, 4)];
-        assert_eq!(descendants(2, &parents), [3, 4, 6]);
-        assert!(descendants(6, &parents).is_empty());
+        assert_eq!(descendants(2, &parents, 0), [3, 4, 6]);
+        assert_eq!(descendants(1, &parents, 3), [2, 5]);
+        assert!(descendants(6, &parents, 0).is_empty());
     }
 
     #[test]

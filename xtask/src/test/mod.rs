@@ -46,6 +46,8 @@ pub struct Settings {
 
 /// How many times longer than its budget a suite's own checks may take before they are stopped.
 const LIMIT_FACTOR: u32 = 6;
+/// They always have this long: a budget of seconds says nothing about a busy machine.
+const LIMIT_MIN: Duration = Duration::from_secs(600);
 /// The same with [`Settings::full`].
 const FULL_LIMIT_FACTOR: u32 = 100;
 
@@ -72,7 +74,7 @@ pub fn run(names: &[String], install: bool, settings: &Settings) -> Result<()> {
     let installed = thread::scope(|scope| {
         let needs = suites.iter().flat_map(|suite| suite.all_needs());
         let installing = install.then(|| scope.spawn(|| needs::install(needs)));
-        report.add_all(run_checks(&ready, Lane::First, settings));
+        report.add_checks(run_checks(&ready, Lane::First, settings));
         installing.map_or(Ok(()), |thread| joined(thread.join())?)
     });
     installed.context("the environment failed, not a test")?;
@@ -96,7 +98,7 @@ fn run_suites(
         }
         None => Ok(Vec::new()),
     };
-    report.add_all(run_checks(suites, Lane::First, settings));
+    report.add_checks(run_checks(suites, Lane::First, settings));
     // nextest alone does not build the examples that tests start.
     if named && suites.iter().any(|suite| suite.tests.contains(&EVERY_OTHER)) {
         suites::build_tests()?;
@@ -106,20 +108,17 @@ fn run_suites(
         let tests = flaky::while_busy(|| run_tests(Pass::SideBySide));
         (checks.join(), tests)
     });
-    report.add_all(joined(checks)?);
+    report.add_checks(joined(checks)?);
     let measured = run_tests(Pass::Measuring);
-    report.add_all(run_checks(suites, Lane::Alone, settings));
+    report.add_checks(run_checks(suites, Lane::Alone, settings));
     for tests in [tests, measured] {
-        match tests.and_then(|tests| flaky::settle(tests, settings)) {
-            Ok(tests) => report.add_tests(tests),
-            Err(error) => failures::say(&format!("{error:#}")),
-        }
+        report.add_tests(tests.and_then(|tests| flaky::settle(tests, settings)));
     }
     report.expect_tests();
     Ok(())
 }
 
-/// What a thread came to.
+/// The result of a thread.
 fn joined<T>(result: thread::Result<T>) -> Result<T> {
     result.map_err(|_| anyhow!("the runner itself has panicked"))
 }
@@ -175,7 +174,7 @@ fn run_suite(suite: &'static Suite, checks: RunChecks, settings: &Settings) -> C
     println!("\n=== {}: {}", suite.name, suite.about);
     let began = Instant::now();
     let factor = if settings.full { FULL_LIMIT_FACTOR } else { LIMIT_FACTOR };
-    let limit = Duration::from_secs((suite.budget * factor).into());
+    let limit = Duration::from_secs((suite.budget * factor).into()).max(LIMIT_MIN);
     let (ran, in_time) = limit::within(limit, || checks(settings));
     let mut count = ran.unwrap_or_else(|error| {
         failures::say(&format!("{}: {error:#}", suite.name));

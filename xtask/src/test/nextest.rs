@@ -1,6 +1,6 @@
 //! Runs test programs by cargo-nextest, a process for each test, and reads its report.
 //!
-//! What `.config/nextest.toml` says holds: time limits, groups, tests that run alone.
+//! `.config/nextest.toml` has the time limit of a test and what the report contains.
 
 use std::fs;
 use std::thread;
@@ -46,7 +46,7 @@ pub(super) struct TestRun {
 /// # Errors
 /// When cargo or nextest fails for another reason than failed tests, or no test has run.
 pub(super) fn run(selection: &Selection, settings: &Settings) -> Result<Vec<TestRun>> {
-    let mut nextest = cargo(["nextest", "run", "--workspace"]);
+    let mut nextest = cargo(["nextest", "run", "--profile=default", "--workspace"]);
     nextest.args(&selection.targets).args(["--filterset", &selection.filter]);
     let threads = if selection.alone { 1 } else { threads()? };
     nextest.arg(format!("--test-threads={threads}"));

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use anyhow::Result;
+
 use super::nextest::{Ending, TestRun};
-use super::suites::EVERY_OTHER;
 use super::{Count, Suite, failures};
 
-/// A suite that takes this much longer than its budget is complained about.
+/// A suite that takes this many times its budget is complained about.
 const TOLERANCE: f64 = 2.0;
 
 /// The result of a suite's own checks.
@@ -21,6 +22,8 @@ pub(super) struct Report {
     rows: Vec<Row>,
     /// Budgets are those of a plain run.
     full: bool,
+    /// Runs of nextest that ended without results.
+    broken: u32,
 }
 
 struct Row {
@@ -42,7 +45,7 @@ impl Report {
             tests: 0,
             skipped: Vec::new(),
         };
-        Self { rows: suites.iter().map(row).collect(), full }
+        Self { rows: suites.iter().map(row).collect(), full, broken: 0 }
     }
 
     /// Notes that a suite did not run, with the commands that install its needs.
@@ -52,7 +55,7 @@ impl Report {
         row.skipped.push(format!("needs: {remedy}"));
     }
 
-    pub(super) fn add_all(&mut self, checked: Vec<Checked>) {
+    pub(super) fn add_checks(&mut self, checked: Vec<Checked>) {
         for Checked { suite, count, seconds } in checked {
             let row = self.row(suite.name);
             row.count += count;
@@ -60,8 +63,14 @@ impl Report {
         }
     }
 
-    /// Adds each test to the suite that its program belongs to.
-    pub(super) fn add_tests(&mut self, runs: Vec<TestRun>) {
+    /// Adds each test to the suite that its program belongs to. A run of nextest without results
+    /// counts as one failed test.
+    pub(super) fn add_tests(&mut self, runs: Result<Vec<TestRun>>) {
+        let runs = runs.unwrap_or_else(|error| {
+            self.broken += 1;
+            failures::say(&format!("FAILED  {error:#}"));
+            Vec::new()
+        });
         for run in runs {
             let row = self.row_of_binary(&run.binary);
             row.tests += 1;
@@ -92,7 +101,7 @@ impl Report {
     }
 
     pub(super) fn total(&self) -> Count {
-        let mut total = Count::default();
+        let mut total = Count { failed: self.broken, ..Count::default() };
         self.rows.iter().for_each(|row| total += row.count);
         total
     }
@@ -103,11 +112,8 @@ impl Report {
     }
 
     fn row_of_binary(&mut self, binary: &str) -> &mut Row {
-        let owner = |row: &Row| row.suite.tests.contains(&binary);
-        let at = self.rows.iter().position(owner);
-        let others = |row: &Row| row.suite.tests.contains(&EVERY_OTHER);
-        let at = at.or_else(|| self.rows.iter().position(others));
-        &mut self.rows[at.expect("tests run for a suite that was chosen")]
+        let found = self.rows.iter_mut().find(|row| row.suite.runs(binary));
+        found.expect("tests run for a suite that was chosen")
     }
 }
 

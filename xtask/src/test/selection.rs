@@ -40,10 +40,9 @@ impl Selection {
     pub(super) fn new(suites: &[&Suite], pass: Pass, left_out: &[(&str, &str)]) -> Option<Self> {
         let named: Vec<&str> = suites.iter().flat_map(|suite| suite.tests).copied().collect();
         let has_all = named.contains(&EVERY_OTHER);
-        let runs = |binary: &&str| {
-            named.contains(binary) || has_all && !suites::all_named().any(|other| other == *binary)
-        };
+        let runs = |binary: &str| suites.iter().any(|suite| suite.runs(binary));
         let measuring = MEASURING.iter().filter(|(binary, _)| runs(binary));
+        let measuring = measuring.filter(|test| !left_out.contains(test));
         let measuring: Vec<String> = measuring.map(|test| tests_like(*test)).collect();
         let wanted = if has_all {
             let others = suites::all_named().filter(|binary| !named.contains(binary));

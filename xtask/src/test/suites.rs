@@ -51,8 +51,8 @@ pub struct Suite {
     pub tests: &'static [&'static str],
     /// Its checks that are no tests of cargo's.
     pub checks: Option<(Lane, RunChecks)>,
-    /// Seconds that its checks and tests take together on two cores. The sum over a plain run is
-    /// what the run may take.
+    /// Seconds that its checks and tests take on two cores, those of each test added up. Tests run
+    /// side by side: a run takes less than its suites together.
     pub budget: u32,
 }
 
@@ -61,6 +61,12 @@ impl Suite {
     pub(super) fn all_needs(&self) -> impl Iterator<Item = &'static Need> {
         const NEXTEST: &Need = &Need::CargoTool("nextest");
         self.needs.iter().chain((!self.tests.is_empty()).then_some(NEXTEST))
+    }
+
+    /// Whether a test program belongs to it.
+    pub(super) fn runs(&self, binary: &str) -> bool {
+        let has_others = self.tests.contains(&EVERY_OTHER);
+        self.tests.contains(&binary) || has_others && !all_named().any(|named| named == binary)
     }
 }
 
@@ -88,7 +94,7 @@ pub const SUITES: &[Suite] = &[
         needs: &[],
         tests: &[],
         checks: Some((Lane::First, build)),
-        budget: 750,
+        budget: 650,
     },
     Suite {
         name: "docs",
@@ -104,7 +110,7 @@ pub const SUITES: &[Suite] = &[
         needs: &[],
         tests: &[EVERY_OTHER],
         checks: None,
-        budget: 900,
+        budget: 1250,
     },
     Suite {
         name: "tshark",
@@ -128,7 +134,7 @@ pub const SUITES: &[Suite] = &[
         needs: &[Need::Packages(&["gcc", "libc6-dev"])],
         tests: &["outboard::tour"],
         checks: None,
-        budget: 150,
+        budget: 190,
     },
     Suite {
         name: "siw",
@@ -136,7 +142,7 @@ pub const SUITES: &[Suite] = &[
         needs: &[Need::Packages(siw::PACKAGES)],
         tests: &[],
         checks: Some((Lane::Beside, siw_interop)),
-        budget: 120,
+        budget: 180,
     },
     Suite {
         name: "compile",
@@ -144,7 +150,7 @@ pub const SUITES: &[Suite] = &[
         needs: &[Need::Packages(compile::PACKAGES)],
         tests: &[],
         checks: Some((Lane::Beside, |settings| compile::run(settings.full))),
-        budget: 240,
+        budget: 300,
     },
     Suite {
         name: "cast-slurm",
@@ -152,7 +158,7 @@ pub const SUITES: &[Suite] = &[
         needs: &[Need::Packages(cast::slurm::PACKAGES)],
         tests: &[],
         checks: Some((Lane::Beside, |_| cast::slurm::run())),
-        budget: 60,
+        budget: 65,
     },
     Suite {
         name: "sandbox",
@@ -160,7 +166,7 @@ pub const SUITES: &[Suite] = &[
         needs: &[Need::Packages(&["gcc", "g++", "binutils"])],
         tests: &["outboard-compile::sandbox"],
         checks: None,
-        budget: 120,
+        budget: 90,
     },
     Suite {
         name: "network",
@@ -168,7 +174,7 @@ pub const SUITES: &[Suite] = &[
         needs: &[Need::Packages(&["gcc", "g++", "binutils"])],
         tests: &["outboard-compile::network"],
         checks: None,
-        budget: 90,
+        budget: 120,
     },
     Suite {
         name: "modules",
@@ -176,7 +182,7 @@ pub const SUITES: &[Suite] = &[
         needs: &[Need::Packages(modules::PACKAGES)],
         tests: &["outboard-offcode::shipped"],
         checks: Some((Lane::First, shipped_modules)),
-        budget: 120,
+        budget: 140,
     },
     Suite {
         name: "nic",
@@ -215,7 +221,7 @@ pub const SUITES: &[Suite] = &[
             "outboard::fs_trips",
         ],
         checks: None,
-        budget: 500,
+        budget: 750,
     },
     Suite {
         name: "active-c",
@@ -223,7 +229,7 @@ pub const SUITES: &[Suite] = &[
         needs: &[Need::Packages(&["gcc", "g++", "clang", "libc6-dev", "pkg-config"])],
         tests: &["outboard-active-c::header", "outboard::active_c"],
         checks: Some((Lane::First, active_c)),
-        budget: 45,
+        budget: 50,
     },
     Suite {
         name: "connections",
@@ -247,7 +253,7 @@ pub const SUITES: &[Suite] = &[
         needs: &[Need::Packages(cast::PACKAGES)],
         tests: &[],
         checks: Some((Lane::Alone, |settings| cast::run(settings.full))),
-        budget: 180,
+        budget: 110,
     },
 ];
 
@@ -264,7 +270,7 @@ pub const LONG_SUITES: &[Suite] = &[
             Need::CargoProgram("fsx"),
         ],
         tests: &["outboard::fs_judged"],
-        checks: Some((Lane::First, judges_sources)),
+        checks: Some((Lane::First, fetch_judged_sources)),
         budget: 300,
     },
     Suite {
@@ -342,10 +348,8 @@ pub(super) fn left_out(
     suites: &[&Suite],
     settings: &Settings,
 ) -> Vec<(&'static str, &'static str)> {
-    let runs = |binary| suites.iter().any(|suite| suite.tests.contains(&binary));
-    let others_run = runs(EVERY_OTHER);
-    let belongs = |binary| runs(binary) || others_run && !all_named().any(|other| other == binary);
-    let own = || LONG_TESTS.iter().copied().filter(|(binary, _)| belongs(*binary));
+    let run = |binary| suites.iter().any(|suite| suite.runs(binary));
+    let own = || LONG_TESTS.iter().copied().filter(|(binary, _)| run(binary));
     if settings.full {
         return Vec::new();
     }
@@ -370,10 +374,10 @@ fn licences(_: &Settings) -> Result<Count> {
     Ok(Count::one(true))
 }
 
-/// Builds every test and the programs and examples that tests start. Integration tests with `test =
-/// false` are built only by their names.
+/// Builds every test and benchmark, and the programs and examples that tests start. Benchmarks and
+/// integration tests with `test = false` are built only by their names.
 pub(super) fn build_tests() -> Result<()> {
-    for targets in [&["--quiet"][..], &["--quiet", "--test=*"]] {
+    for targets in [&[][..], &["--test=*", "--bench=*"]] {
         command::run(cargo(["test", "--workspace", "--no-run"]).args(targets))?;
     }
     Ok(())
@@ -409,7 +413,7 @@ fn active_c(_: &Settings) -> Result<Count> {
 }
 
 /// Fetches what the tests of fs-judged build with `--full`.
-fn judges_sources(settings: &Settings) -> Result<Count> {
+fn fetch_judged_sources(settings: &Settings) -> Result<Count> {
     if settings.full {
         for project in [sources::LUA, sources::SQLITE] {
             project.path()?;

@@ -57,9 +57,9 @@ fn a_failure_always_fails_and_a_skip_fails_in_ci() {
 #[test]
 fn a_suite_that_cannot_run_counts_as_failed() {
     let mut report = Report::new(&[&BROKEN], false);
-    report.add_all(run_checks(&[&BROKEN], Lane::Beside, &Settings::default()));
+    report.add_checks(run_checks(&[&BROKEN], Lane::Beside, &Settings::default()));
     assert_eq!(report.total(), Count::default());
-    report.add_all(run_checks(&[&BROKEN], Lane::First, &Settings::default()));
+    report.add_checks(run_checks(&[&BROKEN], Lane::First, &Settings::default()));
     assert_eq!(report.total(), Count::one(false));
     assert!(report.to_string().contains("FAILED"));
 }
@@ -81,11 +81,11 @@ fn each_test_counts_for_its_suite() {
     report.expect_tests();
     assert_eq!(report.total().failed, 2, "a suite that runs no test has failed");
     let mut report = Report::new(&[suite("unit"), suite("tshark")], false);
-    report.add_tests(vec![
+    report.add_tests(Ok(vec![
         test_run("outboard-verbs::tshark", Ending::Passed),
         test_run("outboard-verbs", Ending::Skipped("no such kernel".to_owned())),
         test_run("outboard-verbs", Ending::Failed("wrong".to_owned())),
-    ]);
+    ]));
     report.expect_tests();
     assert_eq!(report.total(), Count { passed: 1, failed: 1, skipped: 1 });
     let text = report.to_string();
@@ -94,12 +94,21 @@ fn each_test_counts_for_its_suite() {
 }
 
 #[test]
+fn a_run_of_nextest_without_results_is_a_failure_whatever_else_ran() {
+    let mut report = Report::new(&[suite("unit")], false);
+    report.add_tests(Ok(vec![test_run("outboard-verbs", Ending::Passed)]));
+    report.add_tests(Err(anyhow::anyhow!("nextest failed")));
+    report.expect_tests();
+    assert_eq!(report.total(), Count { passed: 1, failed: 1, skipped: 0 });
+}
+
+#[test]
 fn a_suite_far_over_its_budget_is_named() {
     let report = |full| {
         let mut report = Report::new(&[suite("tshark")], full);
         let mut run = test_run("outboard-verbs::tshark", Ending::Passed);
         run.seconds = 3.0 * f64::from(suite("tshark").budget);
-        report.add_tests(vec![run]);
+        report.add_tests(Ok(vec![run]));
         report.to_string()
     };
     assert!(report(false).contains("OVER BUDGET"));
@@ -127,6 +136,10 @@ fn all_other_tests_are_those_that_no_suite_names() {
     let measuring = Selection::new(&[suite("unit")], Pass::Measuring, &[]).expect("some");
     assert!(measuring.alone);
     assert!(!measuring.filter.contains("sandbox"), "that of another suite");
+    let sandbox = [suite("sandbox")];
+    assert!(Selection::new(&sandbox, Pass::Measuring, &[]).is_some());
+    let left_out = [("outboard-compile::sandbox", "a_warm_job_costs_little")];
+    assert_eq!(Selection::new(&sandbox, Pass::Measuring, &left_out), None);
 }
 
 #[test]

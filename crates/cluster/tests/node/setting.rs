@@ -218,8 +218,8 @@ pub(crate) fn example(name: &str) -> PathBuf {
     let this = std::env::current_exe().expect("a path");
     let directory = this.parent().and_then(|deps| deps.parent()).expect("target");
     let program = directory.join("examples").join(name);
-    // nextest builds examples first, and runs each test in a process of its own.
-    if std::env::var_os("NEXTEST").is_some() {
+    // `cargo xtask test` has built it, and each test is a process of its own.
+    if std::env::var_os("NEXTEST").is_some() && program.exists() {
         return program;
     }
     // `cargo test` builds examples only when it runs everything, and one that is there may be old.

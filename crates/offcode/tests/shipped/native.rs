@@ -1,10 +1,11 @@
 //! The shipped modules as a program of this machine (modules/native/driver.c): entries are executed
 //! as lines of its standard input say.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::fs::DirEntry;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::SystemTime;
 
 /// Every shipped module, each behind those that it imports.
 pub(crate) const MODULES: [&str; 11] =
@@ -48,40 +49,37 @@ pub(crate) struct NativeModules {
     stdout: BufReader<ChildStdout>,
 }
 
-/// The driver's program. It is compiled once for all tests and runs that have the same sources,
-/// under a name that depends on them: each test may be a process of its own.
+/// The driver's program, compiled unless it is newer than its sources and these tests: each test may
+/// be a process of its own.
 fn driver() -> PathBuf {
-    let mut files: Vec<String> = MODULES.iter().map(|name| format!("{name}/{name}.c")).collect();
-    files.extend(["native/host.c", "native/driver.c"].map(str::to_owned));
-    let driver = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("driver-{:016x}", state()));
-    if !driver.exists() {
-        let made = driver.with_extension(std::process::id().to_string());
+    let modified = |path: &Path| path.metadata().and_then(|about| about.modified());
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let driver = directory.join("driver");
+    let own = modified(&std::env::current_exe().expect("a path")).expect("a time");
+    let is_fresh = |made: SystemTime| made > own && made > last_change(&sources());
+    if !modified(&driver).is_ok_and(is_fresh) {
+        let made = directory.join(format!("driver-{}", std::process::id()));
+        let files = MODULES.iter().map(|name| format!("{name}/{name}.c"));
         let mut command = Command::new("cc");
-        command.current_dir(sources()).args(OPTIONS).args(&files).arg("-o").arg(&made);
+        command.current_dir(sources()).args(OPTIONS).args(files);
+        command.args(["native/host.c", "native/driver.c"]).arg("-o").arg(&made);
         assert!(command.status().expect("a C compiler").success(), "the modules compile natively");
+        // Under one name, so that runs leave one program behind, and started by others' as well.
         std::fs::rename(made, &driver).expect("renamed");
     }
     driver
 }
 
-/// A hash of the sources and their names.
-fn state() -> u64 {
-    let mut hasher = DefaultHasher::new();
-    OPTIONS.hash(&mut hasher);
-    let mut directories = vec![sources()];
-    while let Some(directory) = directories.pop() {
-        let entries = std::fs::read_dir(&directory).expect("a directory");
-        let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
-        paths.sort();
-        for path in paths {
-            match path.extension().and_then(|extension| extension.to_str()) {
-                _ if path.is_dir() => directories.push(path),
-                Some("c" | "h") => std::fs::read(&path).expect("a source").hash(&mut hasher),
-                _ => {}
-            }
-        }
-    }
-    hasher.finish()
+/// When anything in a directory was last changed.
+fn last_change(directory: &Path) -> SystemTime {
+    let entries = std::fs::read_dir(directory).expect("a directory");
+    let change = |entry: std::io::Result<DirEntry>| {
+        let entry = entry.expect("an entry");
+        let about = entry.metadata().expect("an entry");
+        let own = about.modified().expect("a time");
+        if about.is_dir() { own.max(last_change(&entry.path())) } else { own }
+    };
+    entries.map(change).max().unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 impl NativeModules {

@@ -7,16 +7,16 @@ use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::{fs, thread};
 
 /// Longer than any step takes on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(120);
 
-/// A directory for compiled modules that all servers share: a first start compiles for seconds.
-fn shared_cache() -> PathBuf {
+/// A directory for compiled modules that all servers share, if they get to it: a first start
+/// compiles for seconds. Never where other users could put code.
+fn shared_cache() -> Option<PathBuf> {
     let built = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let above = if is_closed(built) { env::temp_dir() } else { built.to_owned() };
-    above.join("outboard-test-cache")
+    (!is_closed(built)).then(|| built.join("cache"))
 }
 
 /// A server that waits to be started.
@@ -79,7 +79,7 @@ impl Served {
             };
         }
         // Those of `of_table` start with an empty cache.
-        shell.env("XDG_CACHE_HOME", shared_cache());
+        shell.envs(shared_cache().map(|cache| ("XDG_CACHE_HOME", cache)));
         let shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         ReadyServer(shell.expect("a shell"))
     }
