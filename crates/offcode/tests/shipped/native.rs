@@ -49,8 +49,8 @@ pub(crate) struct NativeModules {
     stdout: BufReader<ChildStdout>,
 }
 
-/// The driver's program, compiled unless it is newer than its sources and these tests: each test may
-/// be a process of its own.
+/// The driver's program, compiled unless it is newer than its sources and these tests: each test
+/// may be a process of its own.
 fn driver() -> PathBuf {
     let modified = |path: &Path| path.metadata().and_then(|about| about.modified());
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
