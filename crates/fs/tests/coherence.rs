@@ -46,6 +46,11 @@ fn main() -> ExitCode {
             ),
             trial("a_name_that_the_kernel_has_is_waited_for", a_name_is_waited_for),
             trial("what_is_set_later_is_shown_at_once", what_is_set_later_is_shown_at_once),
+            trial("what_is_renamed_is_whole_elsewhere", what_is_renamed_is_whole_elsewhere),
+            trial(
+                "what_is_set_while_a_file_is_closed_is_kept",
+                what_is_set_while_a_file_is_closed_is_kept,
+            ),
             trial("what_stays_open_is_seen_soon", what_stays_open_is_seen_soon),
             trial("a_mount_that_is_stopped_is_waited_for", a_mount_that_is_stopped_is_waited_for),
             trial("leases_outlive_the_service", leases_outlive_the_service),
@@ -397,6 +402,55 @@ fn what_stays_open_is_seen_soon() {
             thread::sleep(LEASE / 100);
         }
     }
+}
+
+/// A file that is still open: its bytes and rights go before its new name.
+fn what_is_renamed_is_whole_elsewhere() {
+    let node = ServedNode::of_root();
+    let [one, two]: [MountProcess; 2] = mounts(&node);
+    for round in 0..24_u32 {
+        let [old, new] = ["old", "new"].map(|name| format!("{name}{round}"));
+        let mut file = File::create(one.path(&old)).expect("made");
+        file.write_all(b"some bytes").expect("written");
+        let mode = 0o600 + round % 8;
+        file.set_permissions(PermissionsExt::from_mode(mode)).expect("set");
+        match round % 3 {
+            0 => fs::rename(one.path(&old), one.path(&new)).expect("renamed"),
+            1 => fs::hard_link(one.path(&old), one.path(&new)).expect("linked"),
+            _ => {
+                fs::create_dir(one.path(&new)).expect("made");
+                let (old, new) = (one.path(&old), one.path(&new));
+                renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE).expect("exchanged");
+            }
+        }
+        let shown = fs::metadata(two.path(&new)).expect("there");
+        assert_eq!((shown.mode() & 0o777, shown.len()), (mode, 10), "round {round}");
+    }
+}
+
+/// The kernel tells of a file's end when `close` has returned already; a chmod that comes with it
+/// is not lost.
+fn what_is_set_while_a_file_is_closed_is_kept() {
+    const FILES: u32 = 1000;
+    let node = ServedNode::of_root();
+    let [one, two]: [MountProcess; 2] = mounts(&node);
+    let mode = |number: u32| 0o600 + number % 8;
+    for number in 0..FILES {
+        let path = one.path(number.to_string());
+        fs::write(&path, "bytes").expect("written");
+        fs::set_permissions(&path, PermissionsExt::from_mode(mode(number))).expect("set");
+    }
+    let is_set = |number: u32| {
+        let shown = fs::metadata(two.path(number.to_string())).expect("there");
+        shown.mode() & 0o777 == mode(number)
+    };
+    // What is held is sent within half a second.
+    let begun = Instant::now();
+    while !is_set(FILES - 1) && begun.elapsed() < LEASE * 4 {
+        thread::sleep(LEASE / 100);
+    }
+    let lost: Vec<u32> = (0..FILES).filter(|number| !is_set(*number)).collect();
+    assert!(lost.is_empty(), "{lost:?}");
 }
 
 fn a_mount_that_is_stopped_is_waited_for() {

@@ -33,6 +33,8 @@ struct PendingWrites {
     under_way: VecDeque<(Range<u64>, PendingChange)>,
     /// Of a write that nobody has been told of.
     error: Option<i32>,
+    /// The last opening is closed: nothing is held from now on.
+    is_closed: bool,
     /// The service's run to which the oldest change was sent that is not synced.
     unsynced: Option<ServiceRun>,
 }
@@ -68,6 +70,11 @@ impl PendingWrites {
     fn is_clean(&self) -> bool {
         self.gather.is_empty() && self.later.is_empty()
     }
+
+    /// Whether nothing is held, and nothing under way.
+    fn is_settled(&self) -> bool {
+        self.is_clean() && self.under_way.is_empty()
+    }
 }
 
 impl OpenInode {
@@ -75,8 +82,9 @@ impl OpenInode {
         let caller = FsCaller::default();
         let (gather, under_way) = (WriteGather::new(TRANSFER_MAX), VecDeque::new());
         let (later, end) = (NewTimes::default(), 0);
+        let (error, unsynced, is_closed) = (None, None, false);
         let pending =
-            PendingWrites { gather, later, end, caller, under_way, error: None, unsynced: None };
+            PendingWrites { gather, later, end, caller, under_way, error, is_closed, unsynced };
         let writes = Mutex::new(pending);
         let (changes, writer) = (AtomicU64::new(0), AtomicU32::new(0));
         Self { inode, client, writes, changes, writer, is_awaited: AtomicBool::new(false) }
@@ -131,21 +139,37 @@ impl OpenInode {
         writes.caller = *caller;
     }
 
-    /// Sets attributes, soon; what is not known to the service then.
+    /// Sets attributes, soon; what is not known to the service then. `None` where the last opening
+    /// has been closed meanwhile: nothing would send them.
     pub(super) fn set_later(
         &self,
         caller: &FsCaller,
         new: &NewTimes,
         changed: ChangedHere<'_>,
-    ) -> Result<SaidLater, FsError> {
+    ) -> Result<Option<SaidLater>, FsError> {
         let mut writes = self.writes();
+        if writes.is_closed {
+            return Ok(None);
+        }
         self.told(&mut writes)?;
         if writes.caller.who != caller.who {
             self.settle_all(&mut writes, changed);
         }
         writes.caller = *caller;
         writes.later = writes.later.then(new);
-        Ok(SaidLater { new: writes.later, end: writes.end })
+        Ok(Some(SaidLater { new: writes.later, end: writes.end }))
+    }
+
+    /// The last opening is closed, unless something is held or under way. Waits for nothing.
+    pub(super) fn close(&self) -> bool {
+        let Ok(mut writes) = self.writes.try_lock() else { return false };
+        writes.is_closed = writes.is_settled();
+        writes.is_closed
+    }
+
+    /// Whether the service knows everything, for certain.
+    pub(super) fn is_settled(&self) -> bool {
+        self.writes.try_lock().is_ok_and(|writes| writes.is_settled())
     }
 
     /// Sends writes; waits for those under way that they touch, and for the oldest where there are
@@ -268,7 +292,7 @@ impl OpenInode {
     /// anything.
     pub(super) fn settle(&self, caller: &FsCaller, changed: ChangedHere<'_>) -> bool {
         let mut writes = self.writes();
-        if writes.is_clean() && writes.under_way.is_empty() {
+        if writes.is_settled() {
             return false;
         }
         writes.caller.thread = caller.thread;

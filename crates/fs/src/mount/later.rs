@@ -84,6 +84,7 @@ impl MountedTree {
             return Ok(None);
         }
         let said = open.set_later(caller, new, &self.changes_here(self.ask()))?;
+        let Some(said) = said else { return Ok(None) };
         self.is_held(&open);
         show(&mut answer.record, &said);
         self.as_held(node, &answer).map(Some)

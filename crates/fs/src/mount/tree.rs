@@ -3,7 +3,7 @@
 
 use super::files::{FIRST_READ, OpenFile, OpenInode};
 use super::inodes::InodeMap;
-use super::known::{AskedAt, KnownTree};
+use super::known::{AskedAt, KnownName, KnownTree};
 use super::later::HeldInodes;
 use super::lists::OpenDirectory;
 use super::locking::MountLocks;
@@ -17,7 +17,7 @@ use crate::protocol::{
 use fuser::{FileAttr, Notifier, Request};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An inode that is in use here, and how many have it open.
 #[derive(Debug)]
@@ -162,6 +162,22 @@ impl MountedTree {
         }
     }
 
+    /// As [`Self::settle`], for what a name stands for: others find under its new name what was
+    /// written and set before. Where this mount does not know the name, for every open file.
+    fn settle_name(&self, caller: &FsCaller, (dir, name): (FsInode, &[u8])) {
+        let known = self.known().name(dir, name, Instant::now());
+        let held: Vec<FsInode> = match known {
+            KnownName::Is(inode) => vec![inode],
+            KnownName::Absent => Vec::new(),
+            KnownName::Unknown => {
+                let table = self.table();
+                let held = table.inodes.iter().filter(|(_, used)| !used.open.is_settled());
+                held.map(|(inode, _)| *inode).collect()
+            }
+        };
+        held.into_iter().for_each(|inode| self.settle(caller, inode));
+    }
+
     pub(super) fn set_attributes(
         &self,
         caller: &FsCaller,
@@ -267,6 +283,10 @@ impl MountedTree {
         flags: u32,
     ) -> Result<(), FsError> {
         let (from, to) = (self.inode(from)?, self.inode(to)?);
+        self.settle_name(caller, (from, from_name));
+        if flags & EXCHANGE != 0 {
+            self.settle_name(caller, (to, to_name));
+        }
         let asked = self.ask();
         let renamed = self.client.rename(caller, (from, from_name), (to, to_name), flags)?;
         if flags & EXCHANGE == 0 {
@@ -390,16 +410,22 @@ impl MountedTree {
     pub(super) fn close(&self, caller: &FsCaller, handle: u64) {
         let Some(file) = self.table().files.remove(&handle) else { return };
         let inode = file.open.inode;
-        // Before anybody can open it anew; what fails was told by flush, or has nobody to tell.
-        file.open.settle(caller, &self.changes_here(self.ask()));
-        let mut table = self.table();
-        let Some(used) = table.inodes.get_mut(&inode) else { return };
-        used.users -= 1;
-        if used.users == 0 {
-            table.inodes.remove(&inode);
-            drop(table);
-            self.client.note(&FsNote::Closed { inode });
+        loop {
+            // Before anybody can open it anew; what fails was told by flush, or has nobody to tell.
+            file.open.settle(caller, &self.changes_here(self.ask()));
+            let mut table = self.table();
+            let Some(used) = table.inodes.get_mut(&inode) else { return };
+            if used.users > 1 {
+                used.users -= 1;
+                return;
+            }
+            // A chmod of another thread may have come since.
+            if file.open.close() {
+                table.inodes.remove(&inode);
+                break;
+            }
         }
+        self.client.note(&FsNote::Closed { inode });
     }
 
     pub(super) fn read(
