@@ -14,6 +14,7 @@ use modules::{basics, library_and_user};
 use outboard_active::protocol::KillTarget;
 use outboard_active::service::{ActiveLimits, RegionSetup};
 use outboard_active::{ActiveCall, ActiveError, ModuleHash, Outcome};
+use outboard_testkit::PATIENCE;
 use outboard_verbs::SharedRegion;
 use stage::{BLOCKING, Stage};
 use std::time::Duration;
@@ -118,7 +119,7 @@ fn calls_that_are_submitted_together_travel_together() {
     let tickets: Vec<_> = (0..CALLS).map(|_| client.submit(&count).expect("room")).collect();
     let mut seen = Vec::new();
     while seen.len() < tickets.len() {
-        let executed = client.next(stage::SOON).expect("connected").expect("in time");
+        let executed = client.next(PATIENCE).expect("connected").expect("in time");
         seen.push((executed.ticket, result(executed.outcome)));
     }
     // One client's calls that are executed where they arrive are executed in order.
@@ -153,7 +154,7 @@ fn the_window_is_bounded_and_polled() {
     let taken = (0..1000).find(|_| client.submit(&long).is_err()).expect("bounded in bytes, too");
     assert!((40..60).contains(&taken), "{taken}");
     for _ in 0..taken {
-        let executed = client.next(stage::SOON).expect("connected").expect("in time");
+        let executed = client.next(PATIENCE).expect("connected").expect("in time");
         assert_eq!(result(executed.outcome).len(), 40_000);
     }
     client.submit(&long).expect("room again");
@@ -332,7 +333,7 @@ fn an_identity_that_has_too_much_under_way_is_told_so() {
     let tickets: Vec<_> = (0..5).map(|_| client.submit(&spin).expect("submitted")).collect();
     let mut busy = 0;
     while busy < 2 {
-        let executed = client.next(stage::SOON).expect("connected").expect("in time");
+        let executed = client.next(PATIENCE).expect("connected").expect("in time");
         assert!(matches!(executed.outcome, Outcome::Busy(_)), "{executed:?}");
         busy += 1;
     }

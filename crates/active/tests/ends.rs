@@ -16,7 +16,8 @@ use outboard_active::protocol::KillTarget;
 use outboard_active::service::{ActiveLimits, RegionSetup};
 use outboard_active::{ActiveCall, ActiveClient, ActiveError, CallTicket, Outcome, RemoteRegion};
 use outboard_active::{ActiveClientOptions, ModuleHash};
-use stage::{BLOCKING, SOON, Stage};
+use outboard_testkit::PATIENCE;
+use stage::{BLOCKING, Stage};
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -52,7 +53,7 @@ fn count_through(stage: &mut Stage, disturb: impl Fn(&mut Stage), entry: &str, c
             });
             disturb(stage);
         }
-        let executed = client.next(SOON).expect("connected").expect("in time");
+        let executed = client.next(PATIENCE).expect("connected").expect("in time");
         let twice = seen.insert(word(&executed.outcome), executed.ticket);
         assert_eq!(twice, None, "{executed:?}");
         open -= 1;
@@ -172,7 +173,7 @@ fn a_revoked_identity_loses_its_connection_and_what_it_has_under_way() {
     stage.revoke_all();
     let begun = Instant::now();
     stage.until("it is killed", |report| report["executions_now"] == 0);
-    assert!(begun.elapsed() < SOON);
+    assert!(begun.elapsed() < PATIENCE);
 }
 
 #[test]
@@ -276,6 +277,6 @@ fn a_client_that_reaches_nobody_says_so_in_time() {
     let unknown = ActiveCall::new(&region, ModuleHash([1; 32]), "get", b"");
     client.execute(&unknown).expect_err("nobody answers");
     stage.start();
-    client.options_mut().limit = SOON;
+    client.options_mut().limit = PATIENCE;
     assert_eq!(region.read(&mut client, 0, 8).expect("read"), [0; 8]);
 }

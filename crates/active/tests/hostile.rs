@@ -20,10 +20,11 @@ use outboard_active::service::{ActiveLimits, RegionSetup};
 use outboard_active::{ActiveCall, ActiveClient, ModuleHash, Outcome, RemoteRegion};
 use outboard_cluster::hub::{Exposed, Hub, HubEvent, HubOptions, PeerId};
 use outboard_secure::Credentials;
+use outboard_testkit::PATIENCE;
 use outboard_verbs::{Access, Role, SharedRegion};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
-use stage::{BLOCKING, SOON, Stage};
+use stage::{BLOCKING, Stage};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -80,7 +81,7 @@ impl Peer {
     }
 
     fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + SOON;
+        let deadline = Instant::now() + PATIENCE;
         while !is_so(self) {
             assert!(Instant::now() < deadline, "waited too long: {what}");
             self.turn();
@@ -356,7 +357,7 @@ fn a_peer_that_takes_no_answers_loses_its_session() {
     let args = vec![7; 40_000];
     let ActiveRequest::Execute(echo) = execute("echo", 0, ResultPlace::Inline) else { return };
     let echo = PROTOCOL.encode(&ActiveRequest::Execute(ExecuteRequest { args: &args, ..echo }));
-    let deadline = Instant::now() + 4 * SOON;
+    let deadline = Instant::now() + 4 * PATIENCE;
     while stage.report()["sessions_now"] == 2 {
         assert!(Instant::now() < deadline, "it goes on: {}", stage.report());
         for _ in 0..8 {

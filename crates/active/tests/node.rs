@@ -9,8 +9,9 @@ mod node;
 
 use libtest_mimic::{Arguments, Trial};
 use modules::{basics, word};
-use node::{Node, SOON};
+use node::Node;
 use outboard_active::{ActiveCall, ActiveClient, ModuleHash, RemoteRegion};
+use outboard_testkit::PATIENCE;
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::ExitCode;
@@ -76,7 +77,7 @@ fn calls_are_executed_once_across_kills() {
             kills += 1;
             continue;
         }
-        let executed = client.next(SOON).expect("connected").expect("in time");
+        let executed = client.next(PATIENCE).expect("connected").expect("in time");
         let to = if longs.contains(&executed.ticket) { &mut long } else { &mut short };
         assert!(to.insert(word(&executed.outcome)), "twice: {executed:?}");
     }
@@ -128,7 +129,7 @@ fn a_revoked_identity_is_shut_out() {
     let (others, _) = ready(&mut lost);
     let list = node.directory.path().join("revoked");
     fs::write(&list, format!("{}\n", bad.identity.node())).expect("written");
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + PATIENCE;
     lost.options_mut().limit = Duration::from_millis(300);
     let get = ActiveCall::new(&others, module, "get", b"");
     while lost.execute(&get).is_ok() {

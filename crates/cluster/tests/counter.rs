@@ -8,10 +8,11 @@ use outboard_cluster::codec::Protocol;
 use outboard_cluster::hub::{Exposed, Hub, HubEvent, PeerId};
 use outboard_cluster::pool::ConnectionPool;
 use outboard_secure::Revoked;
+use outboard_testkit::eventually;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use setting::{Client, Node, eventually, name, places, soon};
+use setting::{Client, Node, name, places, soon};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -10,8 +10,9 @@ use outboard_cluster::status;
 use outboard_secure::{
     ClusterKey, Credentials, Fabric, HandshakeError, Identity, Mode, Revoked, ServiceKey,
 };
+use outboard_testkit::eventually;
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
-use setting::{Client, Directory, Node, eventually, identify, name, places, received, said, soon};
+use setting::{Client, Directory, Node, identify, name, places, received, said, soon};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -104,7 +105,7 @@ fn a_wrong_table_is_refused_before_anything_starts() {
     let directory = Directory::new();
     let file = directory.0.join("node.toml");
     fs::write(&file, "slots = 2\n[echo]\ngreetings = \"typo\"\n").expect("written");
-    let mut command = std::process::Command::new(setting::example("echo_node"));
+    let mut command = std::process::Command::new(outboard_testkit::example("echo_node"));
     let output = command.arg(&directory.0).arg(&file).output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());

@@ -9,9 +9,10 @@ mod served;
 use libtest_mimic::{Arguments, Trial};
 use outboard_fs::client::{FsCaller, FsClient, FsError, FsLock, LockHow, LockState};
 use outboard_fs::protocol::{FsInode, LockKind};
+use outboard_testkit::PATIENCE;
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::process::{Pid, Signal, kill_process};
-use served::{MountProcess, SOON, ServedNode, started};
+use served::{MountProcess, ServedNode, started};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -237,7 +238,7 @@ fn a_mount_that_is_killed_loses_its_locks() {
     let begun = Instant::now();
     waits.has_it();
     let took = begun.elapsed();
-    assert!(took > GRACE - Duration::from_secs(1) && took < GRACE + SOON, "{took:?}");
+    assert!(took > GRACE - Duration::from_secs(1) && took < GRACE + PATIENCE, "{took:?}");
 }
 
 fn a_lock_outlives_the_service() {
@@ -359,7 +360,7 @@ fn a_connection_has_the_locks_of_one_client() {
     let begun = Instant::now();
     assert_eq!(next.lock(&caller, &lock, LockHow::Wait(1)).expect("asked"), LockState::Queued);
     while errno(next.lock(&caller, &lock, LockHow::Try)).is_some() {
-        assert!(begun.elapsed() < SOON, "it is never free");
+        assert!(begun.elapsed() < PATIENCE, "it is never free");
         thread::sleep(Duration::from_millis(100));
     }
     assert!(begun.elapsed() > GRACE / 2, "{:?}", begun.elapsed());

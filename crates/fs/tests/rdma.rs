@@ -18,6 +18,7 @@ use outboard_fs::protocol::volatile::{
     JOURNAL_AT, JOURNAL_HEAD_AT, LOCK_AT, SEQ_AT, SHARED_REGION, WrittenRun, journal_of,
 };
 use outboard_fs::protocol::{FsInode, REGION};
+use outboard_testkit::PATIENCE;
 use rustix::process::Signal;
 use served::{MountProcess, RDMA, ServedNode, started};
 use std::fs::{self, OpenOptions};
@@ -289,7 +290,7 @@ fn a_tree_outlives_its_service() {
         let begun = Instant::now();
         let again = loop {
             match client.make(&CALLER, root, format!("after-{round}").as_bytes(), &FILE) {
-                Err(error) if begun.elapsed() < served::SOON => drop(error),
+                Err(error) if begun.elapsed() < PATIENCE => drop(error),
                 made => break made.map(drop).map_err(|error| error.errno()),
             }
             if client.find(&CALLER, root, format!("after-{round}").as_bytes()).is_ok() {

@@ -12,11 +12,10 @@ use outboard_ibverbs::pd::{ibv_alloc_pd, ibv_dealloc_pd};
 use outboard_ibverbs::qp::modify::ibv_modify_qp;
 use outboard_ibverbs::qp::{ibv_create_qp, ibv_destroy_qp, ibv_query_qp};
 use outboard_ibverbs::query::ibv_query_gid;
+use outboard_testkit::PATIENCE;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
-/// No step takes this long unless it hangs.
-const LIMIT: Duration = Duration::from_secs(20);
 /// Long enough for any immediate event to have arrived.
 const A_WHILE: Duration = Duration::from_millis(200);
 
@@ -174,7 +173,7 @@ impl Side {
 
     /// The next completion must be this, of this queue pair.
     fn expect(&self, wr_id: u64, status: ibv_wc_status) -> ibv_wc {
-        let end = Instant::now() + LIMIT;
+        let end = Instant::now() + PATIENCE;
         let wc = loop {
             if let Some(wc) = self.poll() {
                 break wc;

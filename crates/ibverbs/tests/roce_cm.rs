@@ -10,6 +10,7 @@ use outboard_ibverbs::cm::queues::{rdma_create_qp, rdma_destroy_qp};
 use outboard_ibverbs::cm::resolve::{
     rdma_bind_addr, rdma_listen, rdma_resolve_addr, rdma_resolve_route,
 };
+use outboard_testkit::PATIENCE;
 use std::mem::zeroed;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ptr::null_mut;
@@ -17,8 +18,6 @@ use std::time::{Duration, Instant};
 
 /// What Sends bring along.
 const IMMEDIATE: u32 = 0x0102_0304;
-/// No step takes this long unless it hangs.
-const LIMIT: Duration = Duration::from_secs(20);
 /// Long enough for any immediate event to have arrived.
 const A_WHILE: Duration = Duration::from_millis(200);
 
@@ -106,7 +105,7 @@ impl Id {
 
     /// The immediate data of the next receive's completion.
     fn immediate(&self) -> u32 {
-        let end = Instant::now() + LIMIT;
+        let end = Instant::now() + PATIENCE;
         // SAFETY: as above.
         unsafe {
             let mut wc: ibv_wc = zeroed();
@@ -185,7 +184,7 @@ fn a_completion_says_that_the_peer_has_it() {
         std::thread::sleep(A_WHILE);
         assert!(!from.has_sent(), "it has no receive yet");
         to.receive();
-        let end = Instant::now() + LIMIT;
+        let end = Instant::now() + PATIENCE;
         while !from.has_sent() {
             assert!(Instant::now() < end, "waited too long for the completion");
             std::thread::yield_now();

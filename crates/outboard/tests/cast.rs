@@ -1,6 +1,7 @@
 //! `outboard cast` as users type it, with real nodes on loopback: what arrives, what is reported,
 //! and what is said to each wrong use.
 
+use outboard_testkit::eventually;
 use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -627,14 +628,6 @@ fn children(of: u32) -> Vec<i32> {
 fn kill(pid: i32) {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-}
-
-fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !is_true() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

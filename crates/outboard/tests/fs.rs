@@ -6,7 +6,8 @@ mod home;
 mod served;
 
 use home::Home;
-use served::{Mounted, SOON, Served, kill};
+use outboard_testkit::PATIENCE;
+use served::{Mounted, Served, kill};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -194,7 +195,7 @@ fn write_until(directory: &Path, is_over: &AtomicBool, kept: &AtomicUsize) -> Ve
 fn wait_for(kept: &AtomicUsize, count: usize) {
     let begun = Instant::now();
     while kept.load(Ordering::Relaxed) < count {
-        assert!(begun.elapsed() < SOON, "nothing more is promised");
+        assert!(begun.elapsed() < PATIENCE, "nothing more is promised");
         thread::sleep(Duration::from_millis(5));
     }
 }

@@ -12,8 +12,9 @@ mod served;
 
 use cable::{Cable, Cut};
 use home::Home;
+use outboard_testkit::eventually;
 use rustix::fs::{FlockOperation, fcntl_lock};
-use served::{Mounted, SOON, Served};
+use served::{Mounted, Served};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -30,15 +31,6 @@ const MORE: Duration = Duration::from_secs(20);
 
 fn open(mounted: &Mounted, name: &str) -> File {
     File::options().read(true).write(true).open(mounted.path(name)).expect("opened")
-}
-
-/// Until it has been so for a moment.
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + SOON;
-    while !is_so() {
-        assert!(Instant::now() < end, "{what}");
-        thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// A server, a mount that nothing is in the way of, and one behind a cable; a name and a lock that

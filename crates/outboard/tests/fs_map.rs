@@ -7,13 +7,14 @@ mod home;
 mod served;
 
 use home::Home;
+use outboard_testkit::PATIENCE;
 use outboard_verbs::{
     Access, Completion, ConnectParams, Context, Cq, Mr, Qp, QpConfig, Remote, SendOp, SendRequest,
     SgList, SharedRegion, Stag, Status,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use served::{Mounted, SOON, Served};
+use served::{Mounted, Served};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, symlink};
@@ -101,7 +102,7 @@ impl Program {
         let read = SendRequest::new(1, SendOp::Read { from }, to);
         self.qp.post_send(read).expect("posted");
         let mut done: Vec<Completion> = Vec::new();
-        self.cq.wait(&mut done, 1, Some(SOON)).expect("done");
+        self.cq.wait(&mut done, 1, Some(PATIENCE)).expect("done");
         match done[0].status {
             Status::Success => Ok(self.own.memory().snapshot(0..len).expect("bytes")),
             status => Err(status),

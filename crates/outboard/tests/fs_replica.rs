@@ -8,10 +8,11 @@ mod home;
 mod served;
 
 use home::Home;
+use outboard_testkit::PATIENCE;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use served::{Mounted, SOON, Served};
+use served::{Mounted, Served};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -67,7 +68,7 @@ fn wait_for(home: &Home, address: &str, state: &str) {
         if found.as_ref().is_some_and(|found| found["replica"]["state"] == state) {
             return;
         }
-        assert!(begun.elapsed() < SOON, "not {state}: {found:?}");
+        assert!(begun.elapsed() < PATIENCE, "not {state}: {found:?}");
         thread::sleep(Duration::from_millis(100));
     }
 }
@@ -81,7 +82,7 @@ fn promote(home: &Home, address: &str) -> Value {
             return serde_json::from_slice(&output.stdout).expect("JSON");
         }
         let why = String::from_utf8_lossy(&output.stderr);
-        assert!(begun.elapsed() < SOON, "{why}");
+        assert!(begun.elapsed() < PATIENCE, "{why}");
         thread::sleep(Duration::from_millis(200));
     }
 }
@@ -181,12 +182,12 @@ fn only_a_replica_that_was_whole_is_promoted_and_once() {
         if why.contains("serves the file system, with epoch 2") {
             break;
         }
-        assert!(begun.elapsed() < SOON, "{why}");
+        assert!(begun.elapsed() < PATIENCE, "{why}");
     }
     // The first one learns of it by itself.
     let begun = Instant::now();
     while fs::read_to_string(home.0.join("a/role")).is_err() {
-        assert!(begun.elapsed() < SOON, "it serves still");
+        assert!(begun.elapsed() < PATIENCE, "it serves still");
         thread::sleep(Duration::from_millis(50));
     }
     let role = fs::read_to_string(home.0.join("a/role")).expect("a role");
@@ -215,7 +216,7 @@ fn the_first_server_does_not_come_back_as_a_liar() {
     let (listing, begun) = (mounted.path(""), Instant::now());
     let listed = thread::spawn(move || fs::read_dir(listing).map(Iterator::count));
     while fs::read_to_string(home.0.join("a/role")).is_err() {
-        assert!(begun.elapsed() < SOON, "it serves still");
+        assert!(begun.elapsed() < PATIENCE, "it serves still");
         thread::sleep(Duration::from_millis(50));
     }
     assert!(!listed.is_finished(), "nobody has answered");
@@ -278,7 +279,7 @@ fn a_replica_that_is_killed_catches_up() {
     // In the midst of the copy.
     let begun = Instant::now();
     while !home.0.join("b/next/data").exists() {
-        assert!(begun.elapsed() < SOON, "nothing is copied");
+        assert!(begun.elapsed() < PATIENCE, "nothing is copied");
     }
     second.kill_all();
     assert!(!home.0.join("b/superblock").exists(), "it was faster");
@@ -316,7 +317,7 @@ fn a_replica_that_is_killed_catches_up() {
         if output.status.success() {
             break String::from_utf8(output.stdout).expect("text");
         }
-        assert!(begun.elapsed() < SOON, "it serves nothing");
+        assert!(begun.elapsed() < PATIENCE, "it serves nothing");
     };
     let (before, after) = (&hash[..64], &after[..64]);
     assert_eq!(before, after);
@@ -480,6 +481,6 @@ fn locks_and_leases_outlive_the_first_server() {
     drop(held);
     let begun = Instant::now();
     while !is_free(&other, "locked") {
-        assert!(begun.elapsed() < SOON, "it is held by nobody");
+        assert!(begun.elapsed() < PATIENCE, "it is held by nobody");
     }
 }

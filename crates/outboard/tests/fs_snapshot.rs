@@ -8,8 +8,9 @@ mod home;
 mod served;
 
 use home::Home;
+use outboard_testkit::PATIENCE;
 use rustix::process::{Pid, Signal, kill_process};
-use served::{Mounted, SOON, Served, kill};
+use served::{Mounted, Served, kill};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
@@ -86,7 +87,7 @@ fn stopped_snapshot(home: &Home) -> Child {
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         let begun = Instant::now();
         while !unfinished(home).iter().any(|path| path.join("data").exists()) {
-            assert!(begun.elapsed() < SOON, "nothing is copied");
+            assert!(begun.elapsed() < PATIENCE, "nothing is copied");
             if child.try_wait().expect("known").is_some() {
                 break;
             }
@@ -122,7 +123,7 @@ fn a_snapshot_is_the_state_of_one_moment() {
     let wait_for = |more: u64| {
         let (to, begun) = (round.load(Ordering::Relaxed) + more, Instant::now());
         while round.load(Ordering::Relaxed) < to {
-            assert!(begun.elapsed() < SOON, "nothing changes any more");
+            assert!(begun.elapsed() < PATIENCE, "nothing changes any more");
             thread::sleep(Duration::from_millis(10));
         }
     };

@@ -9,13 +9,12 @@ mod home;
 mod offload_support;
 
 use offload_support::{Playground, RunningApp, is_over};
+use outboard_testkit::PATIENCE;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes on a busy machine.
-const LONG: Duration = Duration::from_secs(60);
 /// How soon an application must know that a device is lost is a second; this is ten times that.
 const TOLD: Duration = Duration::from_secs(10);
 
@@ -100,7 +99,7 @@ fn what_runs_is_listed_called_and_stopped() {
     let place = Playground::new("running");
     let mut app = place.start("host.toml", &[]);
     app.feed_all();
-    app.wait_for_total(300, LONG);
+    app.wait_for_total(300, PATIENCE);
     let all = place.json(&["ps", "--json"]);
     let status = &all[0];
     assert_eq!((&status["application"], &status["process"]), (&json!("packets"), &app.json_pid()));
@@ -126,7 +125,7 @@ fn what_runs_is_listed_called_and_stopped() {
     let second = place.output(&["run", "host.toml", "--for", "1s"]);
     assert!(!second.status.success(), "its name is taken");
     place.told(&["stop", "packets"]);
-    assert!(app.end(LONG).success());
+    assert!(app.end(PATIENCE).success());
     assert_eq!(place.told(&["ps"]), "");
     assert_eq!(place.sockets(), [""; 0]);
 }
@@ -138,24 +137,24 @@ fn attributes_moves_and_updates_take_effect_while_it_runs() {
     let core = place.unpinned(&place.on_core("core.toml"));
     let mut app = place.start(&core, &[]);
     app.feed_all();
-    app.wait_for_total(300, LONG);
+    app.wait_for_total(300, PATIENCE);
     let number = place.core();
     place.told(&["move", "packets", "counter", &format!("core:{number}")]);
     assert_eq!(app.total(), 300, "its state goes along");
     app.feed_all();
-    app.wait_for_total(600, LONG);
+    app.wait_for_total(600, PATIENCE);
     place.told(&["update", "packets", "counter", "counter"]);
     assert_eq!(app.total(), 600, "it goes on from what it has saved");
     place.told(&["attribute", "packets", "filter", "port", "80"]);
     assert!(place.told(&["attribute", "packets", "filter"]).contains("port = 80\n"));
     app.feed_all();
-    app.wait_for_total(700, LONG);
+    app.wait_for_total(700, PATIENCE);
     place.told(&["move", "packets", "counter", "host"]);
     let top = place.told(&["call", "packets", "counter", "top", "9"]);
     let top: Value = serde_json::from_str(&top).expect("JSON");
     assert_eq!(top[2], json!(["10.0.0.3", 100]));
     place.told(&["stop", "packets"]);
-    assert!(app.end(LONG).success());
+    assert!(app.end(PATIENCE).success());
 }
 
 #[test]
@@ -167,8 +166,8 @@ fn a_signal_ends_it_and_nothing_is_left() {
         let cores = app.children();
         assert_eq!(cores.len(), 1, "one core");
         app.signal(signal);
-        assert_eq!(app.end(LONG).success(), signal != Signal::KILL);
-        let limit = Instant::now() + LONG;
+        assert_eq!(app.end(PATIENCE).success(), signal != Signal::KILL);
+        let limit = Instant::now() + PATIENCE;
         while cores.iter().any(|core| !is_over(*core)) {
             assert!(Instant::now() < limit, "{signal:?} leaves a core's process");
             std::thread::sleep(Duration::from_millis(20));
@@ -186,10 +185,10 @@ fn a_core_that_is_killed_is_told_and_fails_the_run() {
     let core = app.children()[0];
     let killed = Instant::now();
     offload_support::signal(core, Signal::KILL);
-    app.wait_for_line("is lost", LONG);
+    app.wait_for_line("is lost", PATIENCE);
     assert!(killed.elapsed() < TOLD, "{:?}", killed.elapsed());
     place.told(&["stop", "packets"]);
-    assert!(!app.end(LONG).success(), "the exit code says so");
+    assert!(!app.end(PATIENCE).success(), "the exit code says so");
 }
 
 #[test]
@@ -198,13 +197,13 @@ fn a_node_that_is_killed_is_told_and_fails_the_run() {
     let (node, address) = place.node();
     let mut app = place.start(&place.on_node("node.toml", &address), &[]);
     app.feed_all();
-    app.wait_for_total(300, LONG);
+    app.wait_for_total(300, PATIENCE);
     let killed = Instant::now();
     node.kill();
-    app.wait_for_line("is lost", LONG);
+    app.wait_for_line("is lost", PATIENCE);
     assert!(killed.elapsed() < TOLD, "{:?}", killed.elapsed());
     place.told(&["stop", "packets"]);
-    assert!(!app.end(LONG).success(), "the exit code says so");
+    assert!(!app.end(PATIENCE).success(), "the exit code says so");
 }
 
 #[test]
@@ -261,10 +260,10 @@ fn two_applications_of_different_names_run_beside_each_other() {
     let names = [&all[0]["application"], &all[1]["application"]];
     assert_eq!(names, ["others", "packets"]);
     place.told(&["stop", "others"]);
-    assert!(two.end(LONG).success());
+    assert!(two.end(PATIENCE).success());
     assert_eq!(place.json(&["ps", "--json"]).as_array().expect("a list").len(), 1);
     place.told(&["stop", "packets"]);
-    assert!(one.end(LONG).success());
+    assert!(one.end(PATIENCE).success());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::store::MEMORY_LEN_MAX;
 use crate::{ContentHash, ContentKind, Store, StoreError};
+use outboard_testkit::eventually;
 use proptest::prelude::*;
 use std::fs;
 use std::ops::Range;
@@ -353,23 +354,15 @@ fn what_a_thread_writes_is_in_memory_at_once_and_on_disk_soon() {
         .collect();
     let wrong = store.put_soon(&hashes[0], content(7, 1000).1, ContentKind::Data);
     assert!(matches!(wrong, Err(StoreError::WrongHash { len: 1000 })));
-    eventually(|| store.usage().written == 5);
+    eventually("it is written", || store.usage().written == 5);
     assert!(hashes.iter().all(|hash| crate::disk::path_of(&store.dir, hash).exists()));
-    eventually(|| store.usage().waiting_now_bytes == 0);
+    eventually("it is written", || store.usage().waiting_now_bytes == 0);
     // As on a disk that has failed.
     fs::remove_dir_all(dir.path()).unwrap();
     let (hash, bytes) = content(8, 1000);
     store.put_soon(&hash, Arc::clone(&bytes), ContentKind::Data).unwrap();
-    eventually(|| store.usage().unwritten == 1);
+    eventually("it is written", || store.usage().unwritten == 1);
     assert_eq!(store.get(&hash), Some(bytes));
-}
-
-fn eventually(is_so: impl Fn() -> bool) {
-    let deadline = std::time::Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(std::time::Instant::now() < deadline, "it takes too long");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]
@@ -394,7 +387,7 @@ fn a_disk_that_hangs_is_not_waited_for_and_costs_bounded_memory() {
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     assert_eq!((usage.written, usage.unwritten), (0, 2), "{usage:?}");
     drop(hung);
-    eventually(|| store.usage().waiting_now_bytes == 0);
+    eventually("it is written", || store.usage().waiting_now_bytes == 0);
 }
 
 #[test]

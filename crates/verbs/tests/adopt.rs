@@ -5,8 +5,9 @@ mod common;
 #[path = "adopt/session.rs"]
 mod session;
 
-use common::{LIMIT, SEND, Side, at, bytes, ends, pattern};
+use common::{SEND, Side, at, bytes, ends, pattern};
 use outboard_secure::{Fabric, SessionError};
+use outboard_testkit::{PATIENCE, eventually};
 use outboard_verbs::{
     Access, AsyncEvent, CmEventKind, ConnectError, ConnectParams, Connected, EndReason, OwnedBuf,
     QpState, Role, Secured, SendOp, SendRequest, SgList, Status, StreamError,
@@ -44,7 +45,7 @@ fn sealed_pair(fabric: Fabric) -> (Side, Side) {
 
 fn async_event(side: &Side) -> AsyncEvent {
     let mut found = None;
-    common::eventually("an event", || {
+    eventually("an event", || {
         found = side.context.poll_async_event();
         found.is_some()
     });
@@ -120,12 +121,12 @@ fn leaving_in_order_is_no_fault_of_the_session() {
     let done = b.take(1).remove(0);
     assert!(matches!(done.status, Status::Success), "{:?}", done.status);
     loop {
-        let event = channel.next(Some(LIMIT)).expect("an event");
+        let event = channel.next(Some(PATIENCE)).expect("an event");
         if matches!(event.kind, CmEventKind::Disconnected) {
             break;
         }
     }
-    common::eventually("both are over", || {
+    eventually("both are over", || {
         a.qp.state() == QpState::Error && b.qp.state() == QpState::Error
     });
     assert_eq!(a.context.poll_async_event(), None);
@@ -176,7 +177,7 @@ fn a_side_that_leaves_while_tcp_has_no_room_still_ends_its_stream() {
         b.receive(id as u64, 1 << 20);
     }
     b.take(MUCH);
-    common::eventually("both are over", || {
+    eventually("both are over", || {
         a.qp.state() == QpState::Error && b.qp.state() == QpState::Error
     });
     assert_eq!(a.context.poll_async_event(), None);
@@ -187,7 +188,7 @@ fn a_side_that_leaves_while_tcp_has_no_room_still_ends_its_stream() {
 fn a_side_that_leaves_ignores_what_the_other_could_no_longer_send() {
     let (a, b) = congested(8 * 1024);
     b.qp.disconnect();
-    common::eventually("both are over", || {
+    eventually("both are over", || {
         a.qp.state() == QpState::Error && b.qp.state() == QpState::Error
     });
     assert_eq!(a.context.poll_async_event(), None);
@@ -223,7 +224,7 @@ fn a_record_altered_on_the_way_ends_the_connection_with_an_event() {
     assert_eq!(reason, EndReason::SessionFailed(error));
     assert!(reason.to_string().starts_with("decryption failed: "), "{reason}");
     assert_eq!(b.context.counters().ended_by_decryption, 1);
-    common::eventually("both are over", || {
+    eventually("both are over", || {
         a.qp.state() == QpState::Error && b.qp.state() == QpState::Error
     });
 }
@@ -256,7 +257,7 @@ fn a_cut_after_our_own_end_is_not_reported() {
     talk(&a, &b);
     meddler.set(Meddler::Cut);
     b.qp.disconnect();
-    common::eventually("it is over", || b.qp.state() == QpState::Error);
+    eventually("it is over", || b.qp.state() == QpState::Error);
     assert_eq!(b.context.poll_async_event(), None);
 }
 
@@ -294,7 +295,7 @@ fn a_busy_queue_pair_adopts_nothing() {
 #[test]
 fn small_talk_passes_before_a_connection_does() {
     let (mut one, mut other) = secured_pair(Fabric::Untrusted);
-    let deadline = Instant::now() + LIMIT;
+    let deadline = Instant::now() + PATIENCE;
     one.send(b"hello", deadline).expect("sent");
     let mut heard = Vec::new();
     other.receive(&mut heard, deadline).expect("heard");
@@ -309,7 +310,7 @@ fn small_talk_passes_before_a_connection_does() {
 #[test]
 fn an_end_after_small_messages_is_not_taken_for_a_cut() {
     let (mut one, mut other) = secured_pair(Fabric::Untrusted);
-    let deadline = Instant::now() + LIMIT;
+    let deadline = Instant::now() + PATIENCE;
     one.finish(deadline).expect("finished");
     let error = other.receive(&mut Vec::new(), deadline).expect_err("the end");
     assert!(matches!(error, StreamError::Ended), "{error}");

@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::{ANY, LIMIT, Side, connect, connected};
+use common::{ANY, Side, connect, connected};
+use outboard_testkit::PATIENCE;
 use outboard_verbs::{
     Bound, CmEventKind, CompChannel, ConnectParams, Context, NotifyOn, QpConfig, VerbsError,
 };
@@ -33,7 +34,7 @@ fn a_taken_address_is_where_connections_come_from_and_go_to() {
     let events = a.context.create_cm_channel().expect("a channel");
     let params = ConnectParams::default();
     a.qp.start_connect_from(from, to, &params, &events).expect("an attempt");
-    let Some(CmEventKind::ConnectRequest(request)) = requests.next(Some(LIMIT)).map(|e| e.kind)
+    let Some(CmEventKind::ConnectRequest(request)) = requests.next(Some(PATIENCE)).map(|e| e.kind)
     else {
         panic!("no request");
     };
@@ -59,15 +60,15 @@ fn a_channel_leaves_out_unwanted_events() {
         let told = told.expect("a channel");
         let params = ConnectParams::default();
         a.qp.start_connect(listener.local_addr(), &params, &events).expect("an attempt");
-        let request = listener.next_request(Some(LIMIT)).expect("a request");
+        let request = listener.next_request(Some(PATIENCE)).expect("a request");
         request.accept_on(&b.qp, &params, &told).expect("accepted");
         connected(&events);
         if wants {
-            let first = told.next(Some(LIMIT)).map(|event| event.kind);
+            let first = told.next(Some(PATIENCE)).map(|event| event.kind);
             assert!(matches!(first, Some(CmEventKind::Established)), "{first:?}");
         }
         a.qp.disconnect();
-        let next = told.next(Some(LIMIT)).map(|event| event.kind);
+        let next = told.next(Some(PATIENCE)).map(|event| event.kind);
         assert!(matches!(next, Some(CmEventKind::Disconnected)), "{next:?}");
     }
 }

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{ANY, LIMIT, Side, address};
+use common::{ANY, Side, address};
+use outboard_testkit::PATIENCE;
 use outboard_verbs::{CmChannel, CmEvent, CmEventKind, ConnectParams, VerbsError};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use std::time::Duration;
 const A_WHILE: Duration = Duration::from_millis(50);
 
 fn next(channel: &CmChannel) -> CmEvent {
-    channel.next(Some(LIMIT)).expect("an event")
+    channel.next(Some(PATIENCE)).expect("an event")
 }
 
 fn is_quiet(channel: &CmChannel) -> bool {
@@ -21,7 +22,7 @@ fn is_quiet(channel: &CmChannel) -> bool {
 fn connect(a: &Side, b: &Side, to_a: &CmChannel, to_b: &CmChannel) {
     let (listener, params) = (b.listen(), ConnectParams::default());
     a.qp.start_connect(listener.local_addr(), &params, to_a).expect("an attempt");
-    let request = listener.next_request(Some(LIMIT)).expect("a request");
+    let request = listener.next_request(Some(PATIENCE)).expect("a request");
     request.accept_on(&b.qp, &params, to_b).expect("accepted");
     let event = next(to_a);
     assert!(matches!(event.kind, CmEventKind::Connected(_)), "{event:?}");

@@ -4,10 +4,11 @@
 mod common;
 
 use common::{
-    ANY, LIMIT, Side, address, at, bytes, connect, connect_with, connected, descriptors, ends,
-    eventually, pair, pattern, take, threads,
+    ANY, Side, address, at, bytes, connect, connect_with, connected, descriptors, ends, pair,
+    pattern, take, threads,
 };
 use outboard_iwarp::startup::StartupError;
+use outboard_testkit::{PATIENCE, eventually};
 use outboard_verbs::{
     Access, CmChannel, CmEventKind, ConnectError, ConnectParams, Context, OwnedBuf, Qp, QpConfig,
     QpState, SendOp, SgList, Status,
@@ -25,7 +26,7 @@ fn params(change: impl FnOnce(&mut ConnectParams)) -> ConnectParams {
 
 /// The next event, which must be a failed attempt.
 fn failure(events: &CmChannel) -> ConnectError {
-    match events.next(Some(LIMIT)).expect("an event").kind {
+    match events.next(Some(PATIENCE)).expect("an event").kind {
         CmEventKind::Failed(error) => error,
         other => panic!("not failed: {other:?}"),
     }
@@ -41,7 +42,7 @@ fn private_data_goes_both_ways() {
             (p.private_data, p.revision) = (pattern(1, len), revision);
         });
         a.qp.start_connect(listener.local_addr(), &ours, &events).expect("an attempt");
-        let request = listener.next_request(Some(LIMIT)).expect("a request");
+        let request = listener.next_request(Some(PATIENCE)).expect("a request");
         assert_eq!(request.private_data(), pattern(1, len));
         assert!(request.peer_addr().ip().is_loopback());
         let theirs = params(|p| p.private_data = pattern(2, len));
@@ -71,7 +72,7 @@ fn too_much_private_data_is_refused_before_anything_is_sent() {
         let events = a.context.create_cm_channel().expect("a channel");
         let plain = params(|p| p.revision = revision);
         a.qp.start_connect(listener.local_addr(), &plain, &events).expect("usable still");
-        let request = listener.next_request(Some(LIMIT)).expect("a request");
+        let request = listener.next_request(Some(PATIENCE)).expect("a request");
         assert!(request.private_data().is_empty());
         let long = params(|p| p.private_data = vec![0; len]);
         let refused = request.accept(&b.qp, &long).expect_err("too long");
@@ -90,7 +91,7 @@ fn a_rejection_carries_private_data_and_leaves_the_queue_pair_usable() {
         let events = a.context.create_cm_channel().expect("a channel");
         let ours = params(|p| p.revision = revision);
         a.qp.start_connect(listener.local_addr(), &ours, &events).expect("an attempt");
-        let request = listener.next_request(Some(LIMIT)).expect("a request");
+        let request = listener.next_request(Some(PATIENCE)).expect("a request");
         request.reject(&pattern(5, 508)).expect("told");
         match failure(&events) {
             ConnectError::Rejected { private_data, .. } => {
@@ -111,7 +112,7 @@ fn a_request_that_is_dropped_or_rejected_at_length_closes_the_connection() {
     for too_long in [false, true] {
         let plain = ConnectParams::default();
         a.qp.start_connect(listener.local_addr(), &plain, &events).expect("an attempt");
-        let request = listener.next_request(Some(LIMIT)).expect("a request");
+        let request = listener.next_request(Some(PATIENCE)).expect("a request");
         if too_long {
             let refused = request.reject(&[0; 509]);
             assert!(matches!(refused, Err(ConnectError::Startup { .. })), "{refused:?}");
@@ -182,7 +183,7 @@ fn a_peer_that_never_answers_is_given_up_in_time() {
     // The other end was told: its stream has the Request, then the end.
     let (mut stream, _) = silent.accept().expect("a stream");
     let mut said = Vec::new();
-    stream.set_read_timeout(Some(LIMIT)).expect("a limit");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
     let _reset = stream.read_to_end(&mut said);
     assert!(said.starts_with(b"MPA ID Req Frame"));
 }
@@ -206,7 +207,7 @@ fn a_dropped_listener_listens_no_more_but_its_requests_stay_good() {
     let events = a.context.create_cm_channel().expect("a channel");
     let plain = ConnectParams::default();
     a.qp.start_connect(peer, &plain, &events).expect("an attempt");
-    let request = listener.next_request(Some(LIMIT)).expect("a request");
+    let request = listener.next_request(Some(PATIENCE)).expect("a request");
     drop(listener);
     request.accept(&b.qp, &plain).expect("accepted");
     connected(&events);
@@ -224,7 +225,7 @@ fn a_small_backlog_serves_everybody_in_the_end() {
     let listener = server.context.listen(address(ANY), 2).expect("a listener");
     let client = Side::new();
     let events = client.context.create_cm_channel().expect("a channel");
-    let patient = params(|p| p.timeout = LIMIT);
+    let patient = params(|p| p.timeout = PATIENCE);
     let clients: Vec<Side> = (0..CONNECTORS)
         .map(|_| Side::in_domain(client.context.clone(), client.pd.clone(), |_| {}))
         .collect();
@@ -233,7 +234,7 @@ fn a_small_backlog_serves_everybody_in_the_end() {
     }
     let mut servers = Vec::new();
     while servers.len() < CONNECTORS {
-        let request = listener.next_request(Some(LIMIT)).expect("no request is lost");
+        let request = listener.next_request(Some(PATIENCE)).expect("no request is lost");
         let side = Side::in_domain(server.context.clone(), server.pd.clone(), |_| {});
         request.accept(&side.qp, &patient).expect("accepted");
         servers.push(side);
@@ -257,12 +258,12 @@ fn a_backlog_holds_no_more_than_it_may() {
     for side in &clients {
         side.qp.start_connect(listener.local_addr(), &plain, &events).expect("an attempt");
     }
-    let mut held = vec![requests.next(Some(LIMIT)), requests.next(Some(LIMIT))];
+    let mut held = vec![requests.next(Some(PATIENCE)), requests.next(Some(PATIENCE))];
     let third = requests.next(Some(Duration::from_millis(200)));
     assert!(third.is_none(), "two places allow two requests without an answer");
     // An answer, here a refusal, makes room.
     held.pop();
-    assert!(requests.next(Some(LIMIT)).is_some());
+    assert!(requests.next(Some(PATIENCE)).is_some());
 }
 
 #[test]
@@ -423,7 +424,7 @@ fn a_connection_that_tcp_loses_is_over() {
     let mut raw = TcpStream::connect(listener.local_addr()).expect("a stream");
     use std::io::Write;
     raw.write_all(b"MPA ID Req Frame\x40\x01\x00\x00").expect("sent");
-    let request = listener.next_request(Some(LIMIT)).expect("a request");
+    let request = listener.next_request(Some(PATIENCE)).expect("a request");
     let later = b.context.create_cm_channel().expect("a channel");
     request.accept_on(&b.qp, &ConnectParams::default(), &later).expect("accepted");
     b.receive(1, 8);

@@ -4,7 +4,8 @@
 
 mod common;
 
-use common::{ANY, LIMIT, SEND, address, connected, resident_kib, take};
+use common::{ANY, SEND, address, connected, resident_kib, take};
+use outboard_testkit::PATIENCE;
 use outboard_verbs::{
     Access, CmChannel, ConnectParams, Context, Cq, Listener, Operation, OwnedBuf, Pd, Qp, QpConfig,
     RecvRequest, Remote, SendOp, SendRequest, SgList, SharedRegion, Stag, Status,
@@ -123,7 +124,7 @@ impl Client {
     }
 
     fn connect_some(&mut self, pd: &Pd, events: &CmChannel, server: std::net::SocketAddr) {
-        let params = ConnectParams { timeout: LIMIT, ..ConnectParams::default() };
+        let params = ConnectParams { timeout: PATIENCE, ..ConnectParams::default() };
         for _ in 0..AT_ONCE {
             let qp = pd.create_qp(QpConfig::new(&self.cq)).expect("a queue pair");
             receive(&qp);
@@ -191,7 +192,7 @@ fn accept_all(listener: &Listener, pd: &Pd, cq: &Cq, params: &ConnectParams) -> 
     while qps.len() < CONNECTIONS {
         let qp = pd.create_qp(QpConfig::new(cq)).expect("a queue pair");
         receive(&qp);
-        let request = listener.next_request(Some(LIMIT)).expect("everybody comes");
+        let request = listener.next_request(Some(PATIENCE)).expect("everybody comes");
         request.accept(&qp, params).expect("accepted");
         qps.insert(qp.number(), qp);
     }

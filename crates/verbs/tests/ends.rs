@@ -7,7 +7,8 @@ mod common;
 #[allow(dead_code, reason = "the other test program uses more of it")]
 mod raw;
 
-use common::{ANY, LIMIT, SEND, Side, address, at, ends, eventually, pair};
+use common::{ANY, SEND, Side, address, at, ends, pair};
+use outboard_testkit::{PATIENCE, eventually};
 use outboard_verbs::{
     Access, Bound, CmChannel, CmEventKind, ConnectParams, Context, EndReason, OwnedBuf, Qp,
     QpConfig, QpState, SendRequest, Status,
@@ -36,7 +37,7 @@ fn watch(a: &Side, b: &Side) -> (CmChannel, CmChannel) {
         [a, b].map(|side| side.context.create_cm_channel_without_established().expect("a channel"));
     let params = ConnectParams::default();
     a.qp.start_connect(listener.local_addr(), &params, &ours).expect("an attempt");
-    let request = listener.next_request(Some(LIMIT)).expect("a request");
+    let request = listener.next_request(Some(PATIENCE)).expect("a request");
     request.accept_on(&b.qp, &params, &theirs).expect("a connection");
     common::connected(&ours);
     (ours, theirs)
@@ -135,8 +136,8 @@ fn a_side_that_leaves_gets_the_end_when_both_have_closed() {
     assert!(is_quiet(&ours), "the peer has not read what came before the end");
     b.receive(1, 32);
     b.success();
-    hears_of_the_end(&theirs, LIMIT);
-    hears_of_the_end(&ours, LIMIT);
+    hears_of_the_end(&theirs, PATIENCE);
+    hears_of_the_end(&ours, PATIENCE);
     assert_eq!((a.qp.state(), b.qp.state()), (QpState::Error, QpState::Error));
 }
 
@@ -144,8 +145,8 @@ fn a_side_that_leaves_gets_the_end_when_both_have_closed() {
 fn a_channel_gets_the_end_of_a_queue_pair_that_was_let_go() {
     let (a, _b, ours, theirs) = watched_pair();
     a.qp.let_go();
-    hears_of_the_end(&ours, LIMIT);
-    hears_of_the_end(&theirs, LIMIT);
+    hears_of_the_end(&ours, PATIENCE);
+    hears_of_the_end(&theirs, PATIENCE);
     assert!(is_quiet(&ours), "once");
 }
 
@@ -182,7 +183,7 @@ fn completions_come_before_the_event_of_the_end() {
             // Looks without a pause, and so sees each moment.
             let start = Instant::now();
             while theirs.try_next().is_none() {
-                assert!(start.elapsed() < LIMIT, "the end is reported");
+                assert!(start.elapsed() < PATIENCE, "the end is reported");
             }
             let mut done = Vec::new();
             b.cq.poll(&mut done, 4).expect("no overflow");
@@ -360,10 +361,10 @@ fn streams_that_linger_are_bounded() {
     };
     let (ours, theirs) = (qps(&a), qps(&b));
     let events = a.context.create_cm_channel().expect("a channel");
-    let params = ConnectParams { timeout: LIMIT, ..ConnectParams::default() };
+    let params = ConnectParams { timeout: PATIENCE, ..ConnectParams::default() };
     for (ours, theirs) in ours.iter().zip(&theirs) {
         ours.start_connect(listener.local_addr(), &params, &events).expect("an attempt");
-        let request = listener.next_request(Some(LIMIT)).expect("a request");
+        let request = listener.next_request(Some(PATIENCE)).expect("a request");
         request.accept(theirs, &params).expect("a connection");
         common::connected(&events);
         // No receive is posted, so the peer does not reach the FIN.
@@ -389,7 +390,7 @@ fn a_connect_that_is_refused_tries_again_for_a_moment() {
         a.qp.start_connect(to, &params, &events).expect("an attempt");
         let listener = b.context.listen_at(at, 4, &b.context.create_cm_channel().expect("one"));
         let listener = listener.expect("a listener");
-        let request = listener.next_request(Some(LIMIT)).expect("the client connects again");
+        let request = listener.next_request(Some(PATIENCE)).expect("the client connects again");
         request.accept(&b.qp, &params).expect("a connection");
         common::connected(&events);
         a.qp.reset();
@@ -407,7 +408,7 @@ fn raw_pair(change: impl FnOnce(&mut QpConfig)) -> (Raw, Side) {
     let listener = side.listen();
     let mut peer = Raw::connect(listener.local_addr());
     peer.send(&request(CRC));
-    let request = listener.next_request(Some(LIMIT)).expect("a request");
+    let request = listener.next_request(Some(PATIENCE)).expect("a request");
     request.accept(&side.qp, &ConnectParams::default()).expect("a connection");
     peer.reply();
     (peer, side)

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::example;
+use outboard_testkit::PATIENCE;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -44,18 +44,22 @@ impl Drop for Running {
     }
 }
 
+fn program(name: &str) -> Command {
+    Command::new(outboard_testkit::example(name))
+}
+
 #[test]
 fn hello_write_writes() {
-    let mut server = Running::start(example("hello_write").args(["server", common::ANY]));
+    let mut server = Running::start(program("hello_write").args(["server", common::ANY]));
     let address = server.address();
-    let client = Running::start(example("hello_write").args(["client", &address]));
+    let client = Running::start(program("hello_write").args(["client", &address]));
     assert_eq!(client.finish(), (true, String::new()));
     assert_eq!(server.finish(), (true, "hello, memory\n".into()));
 }
 
 #[test]
 fn hello_write_alone_is_both_sides() {
-    let mut both = Running::start(&mut example("hello_write"));
+    let mut both = Running::start(&mut program("hello_write"));
     both.address();
     assert_eq!(both.finish(), (true, "hello, memory\n".into()));
 }
@@ -69,7 +73,7 @@ fn errors_are_for_people() {
         ("rping", &["client", &nobody]),
         ("event_loop", &["nowhere"]),
     ] {
-        let output = example(name).args(words).output().expect("an end");
+        let output = program(name).args(words).output().expect("an end");
         let text = String::from_utf8(output.stderr).expect("text");
         assert!(!output.status.success(), "{name}");
         assert!(text.starts_with(&format!("{name}: ")) && !text.contains('{'), "{text}");
@@ -78,20 +82,20 @@ fn errors_are_for_people() {
 
 #[test]
 fn send_recv_answers() {
-    let mut server = Running::start(example("send_recv").args(["server", common::ANY]));
+    let mut server = Running::start(program("send_recv").args(["server", common::ANY]));
     let address = server.address();
-    let client = Running::start(example("send_recv").args(["client", &address, "some", "words"]));
+    let client = Running::start(program("send_recv").args(["client", &address, "some", "words"]));
     assert_eq!(client.finish(), (true, "SOME\nWORDS\n".into()));
     assert_eq!(server.finish(), (true, String::new()));
 }
 
 #[test]
 fn event_loop_answers_many_clients() {
-    let mut server = Running::start(example("event_loop").arg(common::ANY));
+    let mut server = Running::start(program("event_loop").arg(common::ANY));
     let address = server.address();
     for _ in 0..3 {
         let clients = ["one", "two", "three"].map(|word| {
-            let client = Running::start(example("send_recv").args(["client", &address, word]));
+            let client = Running::start(program("send_recv").args(["client", &address, word]));
             (word, client)
         });
         for (word, client) in clients {
@@ -109,7 +113,7 @@ fn rping_meets_rping() {
     {
         let port = free_port();
         let rping = |role: &str, crc: &str| {
-            let mut command = example("rping");
+            let mut command = program("rping");
             command.args([role, &port, "--count", count, "--size", size, "--crc", crc]);
             command
         };
@@ -125,9 +129,9 @@ fn rping_meets_rping() {
 #[test]
 fn rping_fails_when_the_other_side_stops_early() {
     let port = free_port();
-    let server = Running::start(example("rping").args(["server", &port, "--count", "5"]));
+    let server = Running::start(program("rping").args(["server", &port, "--count", "5"]));
     wait_listening(&port);
-    let client = Running::start(example("rping").args(["client", &port, "--count", "4"]));
+    let client = Running::start(program("rping").args(["client", &port, "--count", "4"]));
     assert!(client.finish().0);
     assert!(!server.finish().0, "the server was promised five iterations");
 }
@@ -141,7 +145,7 @@ fn free_port() -> String {
 fn wait_listening(address: &str) {
     let port: u16 = address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
     let listens = format!(":{port:04X} 00000000:0000 0A");
-    let deadline = Instant::now() + common::LIMIT;
+    let deadline = Instant::now() + PATIENCE;
     while !std::fs::read_to_string("/proc/net/tcp").expect("procfs").contains(&listens) {
         assert!(Instant::now() < deadline, "no program listens on {address}");
         std::thread::sleep(Duration::from_millis(5));

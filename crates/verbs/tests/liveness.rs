@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::{ANY, LIMIT, SEND, Side, address, connect, connect_with, eventually, pair};
+use common::{ANY, SEND, Side, address, connect, connect_with, pair};
+use outboard_testkit::{PATIENCE, eventually};
 use outboard_verbs::{
     Access, ConnectError, ConnectParams, OwnedBuf, QpConfig, RecvRequest, RnrPolicy, SendOp,
     SgList, Status, VerbsError,
@@ -113,7 +114,7 @@ fn a_panic_in_a_condition_leaves_the_engine_working() {
     let context = b.context.clone();
     let waiting = std::thread::spawn(move || {
         let mut calls = 0;
-        context.wait_until(Some(LIMIT), || {
+        context.wait_until(Some(PATIENCE), || {
             calls += 1;
             assert!(calls < 2, "on purpose");
             false
@@ -152,7 +153,7 @@ fn objects_of_two_contexts_are_kept_apart() {
     let events = a.context.create_cm_channel().expect("a channel");
     let params = ConnectParams::default();
     a.qp.start_connect(listener.local_addr(), &params, &events).expect("begun");
-    let request = listener.next_request(Some(LIMIT)).expect("a request");
+    let request = listener.next_request(Some(PATIENCE)).expect("a request");
     let refused = request.accept(&c.qp, &params).expect_err("another's");
     let foreign = |error: &ConnectError| {
         matches!(error, ConnectError::Verbs(VerbsError::OtherContext { .. }))
@@ -231,7 +232,7 @@ fn verbs_work_while_a_thread_ends() {
         converse(&a, &b);
         LAST.set(Some(AtTheEnd(a, b, told)));
     });
-    end.recv_timeout(LIMIT).expect("the thread's last word").expect("no panic");
+    end.recv_timeout(PATIENCE).expect("the thread's last word").expect("no panic");
     ending.join().expect("no panic");
 }
 
@@ -300,7 +301,7 @@ fn silent_peers_are_asked_whether_they_are_there() {
     let (plain, port) = (ConnectParams::default(), listener.local_addr().port());
     let events = a.context.create_cm_channel().expect("a channel");
     a.qp.start_connect(listener.local_addr(), &plain, &events).expect("an attempt");
-    let request = listener.next_request(Some(LIMIT)).expect("a request");
+    let request = listener.next_request(Some(PATIENCE)).expect("a request");
     request.accept(&b.qp, &plain).expect("accepted");
     common::connected(&events);
     let asked = |(kind, due): &(u8, u64)| *kind == KEEPALIVE && *due <= MINUTE;
@@ -399,7 +400,7 @@ fn silent_peers_keep_no_other_peer_out() {
         let events = a.context.create_cm_channel().expect("a channel");
         let (plain, start) = (ConnectParams::default(), Instant::now());
         a.qp.start_connect(listener.local_addr(), &plain, &events).expect("an attempt");
-        let request = listener.next_request(Some(LIMIT)).expect("a request");
+        let request = listener.next_request(Some(PATIENCE)).expect("a request");
         request.accept(&b.qp, &plain).expect("accepted");
         let took = start.elapsed();
         assert!(took < Duration::from_secs(3), "behind {count} strangers it took {took:?}");

@@ -3,10 +3,8 @@
 
 mod common;
 
-use common::{
-    LIMIT, SEND, Side, address, at, bytes, connect, connect_with, ends, eventually, pair, pattern,
-    take,
-};
+use common::{SEND, Side, address, at, bytes, connect, connect_with, ends, pair, pattern, take};
+use outboard_testkit::{PATIENCE, eventually};
 use outboard_verbs::{
     Access, AsyncEvent, CmEventKind, CompChannel, ConnectError, ConnectParams, Context, CqOverflow,
     NotifyOn, OwnedBuf, PostError, QpConfig, QpState, RecvRequest, Refused, RnrPolicy, Segment,
@@ -26,7 +24,7 @@ fn readable(fd: impl AsFd, within: Duration) -> bool {
 
 /// Readable at all, given time.
 fn becomes_readable(fd: impl AsFd) -> bool {
-    readable(fd, LIMIT)
+    readable(fd, PATIENCE)
 }
 
 /// Not readable, nor a moment later.
@@ -87,7 +85,7 @@ fn an_overflow_is_reported_after_the_queue_is_drained() {
     assert_eq!(ends(&done), [0, 1, 2].map(|i| (i, Status::Success)));
     let lost = Err(CqOverflow { capacity: 3 });
     assert_eq!(cq.poll(&mut done, 16), lost);
-    assert_eq!(cq.wait(&mut done, 16, Some(LIMIT)), lost);
+    assert_eq!(cq.wait(&mut done, 16, Some(PATIENCE)), lost);
     eventually("the peer sees the end", || a.qp.state() == QpState::Error);
     assert_ne!(b.qp.state(), QpState::Rts);
 }
@@ -197,7 +195,7 @@ fn an_armed_queue_makes_one_event_and_a_disarmed_one_none() {
     assert_eq!(channel.try_next(), None);
     b.cq.request_notify(NotifyOn::Any);
     a.send(0, b"x");
-    assert_eq!(channel.next(Some(LIMIT)), Some(b.cq.number()));
+    assert_eq!(channel.next(Some(PATIENCE)), Some(b.cq.number()));
     assert_eq!(channel.next(Some(Duration::from_millis(20))), None);
     assert_eq!(b.take(3).len(), 3);
 }
@@ -207,7 +205,7 @@ fn earlier_completions_make_an_event_only_when_recalled() {
     let (a, b, channel) = pair_with_channel();
     b.cq.request_notify(NotifyOn::Any);
     a.send(0, b"x");
-    assert_eq!(channel.next(Some(LIMIT)), Some(b.cq.number()));
+    assert_eq!(channel.next(Some(PATIENCE)), Some(b.cq.number()));
     b.cq.recall(false);
     assert_eq!(channel.try_next(), None, "not armed");
     b.cq.request_notify(NotifyOn::Any);
@@ -276,7 +274,7 @@ fn channels_of_connections_and_asynchronous_events_can_be_polled() {
     let event = events.try_next().expect("an event");
     assert_eq!(event.qp, a.qp.number());
     assert!(matches!(event.kind, CmEventKind::Connected(_)));
-    let established = later.next(Some(LIMIT)).expect("an event");
+    let established = later.next(Some(PATIENCE)).expect("an event");
     assert!(matches!(established.kind, CmEventKind::Established), "{established:?}");
     a.qp.disconnect();
     for channel in [&events, &later] {
@@ -298,7 +296,7 @@ fn a_queue_pair_goes_through_its_states() {
     assert_eq!(a.qp.state(), QpState::Connecting);
     let twice = a.qp.start_connect(listener.local_addr(), &params, &events);
     assert!(matches!(twice, Err(ConnectError::Verbs(VerbsError::WrongState { .. }))), "{twice:?}");
-    let request = listener.next_request(Some(LIMIT)).expect("a request");
+    let request = listener.next_request(Some(PATIENCE)).expect("a request");
     request.accept(&b.qp, &params).expect("accepted");
     common::connected(&events);
     assert_eq!((a.qp.state(), b.qp.state()), (QpState::Rts, QpState::Rts));
@@ -506,7 +504,7 @@ fn after_deregistration_a_writing_peer_changes_nothing() {
         std::thread::scope(|scope| {
             scope.spawn(|| write_until_refused(&a, to, &over));
             let busy = || region.snapshot(0..1).is_ok_and(|byte| byte != [0]);
-            assert!(b.context.wait_until(Some(LIMIT), busy), "the peer writes");
+            assert!(b.context.wait_until(Some(PATIENCE), busy), "the peer writes");
             std::thread::sleep(Duration::from_micros(700 * round as u64));
             mr.deregister().expect("registered");
             let before = region.snapshot(0..region.len()).expect("inside");
@@ -521,7 +519,7 @@ fn after_deregistration_a_writing_peer_changes_nothing() {
 
 /// Writes ever changing data until the connection is over, or the test has failed.
 fn write_until_refused(a: &Side, to: outboard_verbs::Remote, over: &AtomicBool) {
-    let deadline = Instant::now() + LIMIT;
+    let deadline = Instant::now() + PATIENCE;
     for fill in (1..=255).cycle().take_while(|_| Instant::now() < deadline) {
         let write =
             SendRequest::new(1, SendOp::Write { to }, OwnedBuf::from(vec![fill; 1 << 20]).into());

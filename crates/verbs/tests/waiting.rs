@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{LIMIT, Side, at, connect, pair};
+use common::{Side, at, connect, pair};
+use outboard_testkit::{PATIENCE, eventually};
 use outboard_verbs::{Access, CompChannel, Context, QpConfig, SendOp, SgList};
 use std::os::fd::AsFd;
 use std::thread;
@@ -33,7 +34,7 @@ fn what_the_waiting_thread_receives_makes_no_event() {
                 thread::sleep(Duration::from_millis(50));
                 b.send(1, b"a message");
             });
-            assert!(a.cq.wait_readable(Some(LIMIT), &[channel.as_fd()]));
+            assert!(a.cq.wait_readable(Some(PATIENCE), &[channel.as_fd()]));
         });
         let told = channel.try_next();
         assert!(told.is_none_or(|queue| queue == a.cq.number()));
@@ -49,13 +50,13 @@ fn what_the_waiting_thread_receives_makes_no_event() {
 fn what_another_thread_brings_makes_an_event() {
     let (a, b, channel) = with_channel();
     b.qp.disconnect();
-    common::eventually("the end", || a.qp.state().is_over());
+    eventually("the end", || a.qp.state().is_over());
     thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(Duration::from_millis(50));
             a.receive(5, 8);
         });
-        assert!(a.cq.wait_readable(Some(LIMIT), &[channel.as_fd()]));
+        assert!(a.cq.wait_readable(Some(PATIENCE), &[channel.as_fd()]));
     });
     assert_eq!(channel.try_next(), Some(a.cq.number()));
     assert_eq!(a.take(1)[0].wr_id, 5);
@@ -70,7 +71,7 @@ fn beside_another_driver_completions_make_events() {
     thread::scope(|scope| {
         let driving = scope.spawn(|| other.wait(&mut Vec::new(), 1, Some(Duration::from_secs(2))));
         thread::sleep(Duration::from_millis(50));
-        let waiting = scope.spawn(|| a.cq.wait_readable(Some(LIMIT), &[channel.as_fd()]));
+        let waiting = scope.spawn(|| a.cq.wait_readable(Some(PATIENCE), &[channel.as_fd()]));
         thread::sleep(Duration::from_millis(50));
         let begin = Instant::now();
         b.send(1, b"a message");

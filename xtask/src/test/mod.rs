@@ -12,6 +12,7 @@ pub(crate) mod check;
 mod count;
 mod disk;
 pub(crate) mod failures;
+mod fetch;
 mod flaky;
 mod limit;
 pub(crate) mod needs;
@@ -44,6 +45,8 @@ pub struct Settings {
     pub full: bool,
 }
 
+/// What stands before the error of an installation, or of what is fetched.
+const ENVIRONMENT: &str = "the environment failed, not a test";
 /// How many times longer than its budget a suite's own checks may take before they are stopped.
 const LIMIT_FACTOR: u32 = 6;
 /// They always have this long: a budget of seconds says nothing about a busy machine.
@@ -71,14 +74,16 @@ pub fn run(names: &[String], install: bool, settings: &Settings) -> Result<()> {
         suite.all_needs().next().is_none() && matches!(suite.checks, Some((Lane::First, _)))
     };
     let (ready, mut suites): (Vec<_>, Vec<_>) = chosen.into_iter().partition(is_ready);
+    fetch::outside(&ready).context(ENVIRONMENT)?;
     let installed = thread::scope(|scope| {
         let needs = suites.iter().flat_map(|suite| suite.all_needs());
         let installing = install.then(|| scope.spawn(|| needs::install(needs)));
         report.add_checks(run_checks(&ready, Lane::First, settings));
         installing.map_or(Ok(()), |thread| joined(thread.join())?)
     });
-    installed.context("the environment failed, not a test")?;
+    installed.context(ENVIRONMENT)?;
     suites.retain(|suite| !is_skipped(suite, &mut report));
+    fetch::outside(&suites).context(ENVIRONMENT)?;
     run_suites(&suites, !names.is_empty(), settings, &mut report)?;
     finish(&report, names.is_empty() && !settings.full, began)
 }

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use super::fetch;
 use super::wheel;
 use crate::command;
 
@@ -17,7 +18,7 @@ use crate::command;
 pub enum Need {
     /// Debian packages.
     Packages(&'static [&'static str]),
-    /// A subcommand of cargo, from the crate `cargo-NAME`.
+    /// A subcommand of cargo, by its crate: `cargo-NAME`.
     CargoTool(&'static str),
     /// A program from the crate of its name.
     CargoProgram(&'static str),
@@ -48,15 +49,18 @@ fn lacking(need: &Need) -> Vec<Missing> {
             let absent = packages.iter().filter(|package| !is_installed(package));
             absent.map(|package| Missing::Package(package)).collect()
         }
-        Need::CargoTool(name) if !command::succeeds("cargo", &[name, "--version"]) => {
-            vec![Missing::CargoTool(name)]
-        }
+        Need::CargoTool(name) if !is_subcommand(name) => vec![Missing::CargoTool(name)],
         Need::CargoProgram(name) if !command::succeeds(name, &["--version"]) => {
             vec![Missing::CargoProgram(name)]
         }
         Need::Nightly if !has_nightly(&toolchains()) => vec![Missing::Nightly],
         Need::CargoTool(_) | Need::CargoProgram(_) | Need::Nightly => Vec::new(),
     }
+}
+
+fn is_subcommand(name: &str) -> bool {
+    let subcommand = name.trim_start_matches("cargo-");
+    command::succeeds("cargo", &[subcommand, "--version"])
 }
 
 /// The toolchains that rustup has. `cargo +nightly` is not tried: rustup would install it.
@@ -95,21 +99,28 @@ pub(crate) fn remedy(missing: &[Missing]) -> String {
 /// # Errors
 /// When one of the installations fails.
 pub(crate) fn install<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Result<()> {
-    let mut missing = missing(needs);
-    if missing.iter().any(|thing| matches!(thing, Missing::Package(_))) {
-        run(&as_root(&["apt-get", "update", "--option=Acquire::Retries=3"]))?;
+    let missing = missing(needs);
+    let (mut packages, others): (Vec<_>, Vec<_>) =
+        missing.into_iter().partition(|thing| matches!(thing, Missing::Package(_)));
+    if others.iter().any(|thing| matches!(thing, Missing::CargoTool(_))) {
+        packages.extend(lacking(&wheel::NEED));
     }
+    if !packages.is_empty() {
+        fetched(&as_root(&["apt-get", "update"]))?;
+    }
+    commands(&packages).iter().try_for_each(|words| fetched(words))?;
     let from_wheel = |thing: &Missing| match *thing {
         Missing::CargoTool(name) => wheel::install(name).is_ok(),
         _ => false,
     };
-    missing.retain(|thing| !from_wheel(thing));
-    commands(&missing).iter().try_for_each(|words| run(words))
+    let others: Vec<_> = others.into_iter().filter(|thing| !from_wheel(thing)).collect();
+    commands(&others).iter().try_for_each(|words| fetched(words))
 }
 
-fn run(words: &[&str]) -> Result<()> {
-    println!("+ {}", words.join(" "));
-    command::run(Command::new(words[0]).args(&words[1..]))
+fn fetched(words: &[&str]) -> Result<()> {
+    let line = words.join(" ");
+    println!("+ {line}");
+    fetch::tried(&line, fetch::PAUSE, || command::run(Command::new(words[0]).args(&words[1..])))
 }
 
 fn commands(missing: &[Missing]) -> Vec<Vec<&'static str>> {
@@ -122,7 +133,7 @@ fn commands(missing: &[Missing]) -> Vec<Vec<&'static str>> {
     if !packages.is_empty() {
         let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "--yes"];
         let mut words = as_root(&apt);
-        words.extend(["--no-install-recommends", "--option=Acquire::Retries=3"]);
+        words.push("--no-install-recommends");
         words.extend(packages);
         commands.push(words);
     }
@@ -133,7 +144,6 @@ fn commands(missing: &[Missing]) -> Vec<Vec<&'static str>> {
 fn rust_tool(missing: &Missing) -> Option<Vec<&'static str>> {
     match missing {
         Missing::Package(_) => None,
-        Missing::CargoTool("fuzz") => Some(vec!["cargo", "install", "--locked", "cargo-fuzz"]),
         Missing::CargoTool(name) | Missing::CargoProgram(name) => {
             Some(vec!["cargo", "install", "--locked", name])
         }

@@ -59,7 +59,7 @@ pub struct Suite {
 impl Suite {
     /// Its requirements, and those of what runs it.
     pub(super) fn all_needs(&self) -> impl Iterator<Item = &'static Need> {
-        const NEXTEST: &Need = &Need::CargoTool("nextest");
+        const NEXTEST: &Need = &Need::CargoTool("cargo-nextest");
         self.needs.iter().chain((!self.tests.is_empty()).then_some(NEXTEST))
     }
 
@@ -83,7 +83,7 @@ pub const SUITES: &[Suite] = &[
     Suite {
         name: "licences",
         about: "licences and sources of every dependency",
-        needs: &[Need::CargoTool("deny")],
+        needs: &[Need::CargoTool("cargo-deny")],
         tests: &[],
         checks: Some((Lane::First, licences)),
         budget: 5,
@@ -270,7 +270,7 @@ pub const LONG_SUITES: &[Suite] = &[
             Need::CargoProgram("fsx"),
         ],
         tests: &["outboard::fs_judged"],
-        checks: Some((Lane::First, fetch_judged_sources)),
+        checks: None,
         budget: 300,
     },
     Suite {
@@ -292,7 +292,7 @@ pub const LONG_SUITES: &[Suite] = &[
     Suite {
         name: "fuzz",
         about: "every fuzz target for a while",
-        needs: &[Need::Nightly, Need::CargoTool("fuzz")],
+        needs: &[Need::Nightly, Need::CargoTool("cargo-fuzz")],
         tests: &[],
         checks: Some((Lane::Alone, fuzz)),
         budget: 1800,
@@ -410,16 +410,6 @@ fn libraries(_: &Settings) -> Result<Count> {
 fn active_c(_: &Settings) -> Result<Count> {
     let directory = libs::active::build(false)?;
     Ok(no_findings(&libs::active::check(&directory)?))
-}
-
-/// Fetches what the tests of fs-judged build with `--full`.
-fn fetch_judged_sources(settings: &Settings) -> Result<Count> {
-    if settings.full {
-        for project in [sources::LUA, sources::SQLITE] {
-            project.path()?;
-        }
-    }
-    Ok(Count::default())
 }
 
 /// Compares the built modules with their sources.

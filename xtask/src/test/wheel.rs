@@ -12,15 +12,18 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::needs::Need;
 use crate::command;
 use crate::scratch::Scratch;
 
-/// Puts `cargo-NAME` where `cargo install` would.
+/// What downloads wheels.
+pub(super) const NEED: Need = Need::Packages(&["python3-pip"]);
+
+/// Puts a program called `cargo-NAME` where `cargo install` would.
 ///
 /// # Errors
 /// When it cannot be downloaded, or the wheel is not laid out as expected.
-pub(super) fn install(name: &str) -> Result<()> {
-    let tool = format!("cargo-{name}");
+pub(super) fn install(tool: &str) -> Result<()> {
     println!("+ {tool} from its wheel");
     let scratch = Scratch::new(&env::temp_dir(), "outboard-wheel-")?;
     let at = scratch.path("");
@@ -29,10 +32,10 @@ pub(super) fn install(name: &str) -> Result<()> {
     command::run(pip.arg(&at).arg(format!("astral-dev-toolchain-{tool}")))?;
     let mut unzip = Command::new("python3");
     command::run(unzip.args(["-m", "zipfile", "-e"]).arg(ending(&at, ".whl")?).arg(&at))?;
-    let binary = ending(&at, ".data")?.join("scripts").join(&tool);
+    let binary = ending(&at, ".data")?.join("scripts").join(tool);
     fs::set_permissions(&binary, Permissions::from_mode(0o755))
         .with_context(|| format!("the wheel has no {tool}"))?;
-    let place = binaries()?.join(&tool);
+    let place = binaries()?.join(tool);
     fs::create_dir_all(binaries()?)?;
     fs::copy(&binary, &place).with_context(|| format!("cannot write {}", place.display()))?;
     Ok(())

@@ -7,6 +7,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("outboard-wire", &[]),
     ("outboard-mem", &[]),
     ("outboard-unix", &[]),
+    ("outboard-testkit", &[]),
     ("outboard-secure", &["outboard-unix"]),
     ("outboard-export", &["outboard-mem", "outboard-unix"]),
     ("outboard-iwarp", &["outboard-wire", "outboard-mem"]),
@@ -120,7 +121,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates for development: every crate's tests may name them, nothing that ships may.
-pub(super) const DEV_CRATES: &[&str] = &["outboard-sim"];
+pub(super) const DEV_CRATES: &[&str] = &["outboard-testkit", "outboard-sim"];
 
 /// Crates of pure values: they are given bytes and the time, and obtain neither themselves.
 pub(super) const PURE_CRATES: &[&str] = &["wire", "iwarp", "mem", "secure", "layout"];

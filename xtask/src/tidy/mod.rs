@@ -3,9 +3,10 @@
 //! Every rule is a function from a file (or the whole workspace) to findings, and has a test that
 //! shows it failing. Never changes a file. In reading order: `house` holds the numbers and tables,
 //! `source` reads files, `text` has the rules about lines, `syntax` about code, `twins` about
-//! functions that stand twice, `workspace` about crates, `links` about documents, `messages` about
-//! the messages of the C libraries.
+//! functions that stand twice, `workspace` about crates, `features` about their dependencies,
+//! `links` about documents, `messages` about the messages of the C libraries.
 
+mod features;
 mod house;
 mod links;
 mod messages;
@@ -59,7 +60,9 @@ pub fn check() -> Result<Vec<Finding>> {
     let sources = source::read_all(command::root())?;
     let mut findings: Vec<Finding> = sources.iter().flat_map(check_file).collect();
     findings.extend(syntax::stale_exceptions(&sources));
-    findings.extend(workspace::arrows(&command::metadata()?));
+    let metadata = command::metadata()?;
+    findings.extend(workspace::arrows(&metadata));
+    findings.extend(features::check(&metadata)?);
     findings.extend(workspace::crates_have_tests(&sources));
     findings.extend(workspace::one_meaning(&sources));
     findings.extend(twins::check(&sources));

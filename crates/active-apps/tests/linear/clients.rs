@@ -1,9 +1,10 @@
 //! A client of the crate under test, whose outcomes may be lost.
 
-use crate::node::{Node, SOON};
+use crate::node::Node;
 use outboard_active::{ActiveClient, RemoteRegion};
 use outboard_active_apps::{AppError, FailureKind};
 use outboard_secure::Credentials;
+use outboard_testkit::PATIENCE;
 use std::sync::Arc;
 
 /// Why an operation has no result.
@@ -25,7 +26,7 @@ pub(crate) struct RandomClient {
 impl RandomClient {
     pub(crate) fn new(node: &Node, own: &Arc<Credentials>, seed: u64) -> Self {
         let mut client = node.client(own);
-        client.options_mut().limit = SOON;
+        client.options_mut().limit = PATIENCE;
         let region = client.attach("kv").expect("attached");
         Self { client, region, random: seed | 1 }
     }

@@ -271,7 +271,7 @@ impl LockClient {
 
     /// Waits until nobody has the lock; the latest token, and the protected word.
     pub(crate) fn until_free(&mut self) -> (u64, GuardedState) {
-        let deadline = Instant::now() + crate::node::SOON;
+        let deadline = Instant::now() + outboard_testkit::PATIENCE;
         loop {
             let client = &mut self.own.client;
             let look = self.plain.look(client).map_err(missing);

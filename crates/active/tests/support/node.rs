@@ -8,6 +8,7 @@ use outboard_cluster::hosts::{Host, HostList};
 use outboard_cluster::keys::KeyPaths;
 use outboard_cluster::node::{NodeConfig, ServiceSpec, Supervisor};
 use outboard_secure::{ClusterKey, Credentials, Fabric, Identity, Revoked, ServiceName};
+use outboard_testkit::PATIENCE;
 use outboard_verbs::Context;
 use rustix::process::{Pid, Signal, kill_process};
 use std::error::Error;
@@ -16,7 +17,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What makes this program a service, and a node.
 const SERVICE: &str = "be-a-service";
@@ -24,9 +25,6 @@ const NODE: &str = "be-a-node";
 
 const SERVICES: &[ServiceSpec] =
     &[ServiceSpec { name: "active", by_default: true, check: check_table, run: serve }];
-
-/// Longer than any step takes on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// What this program does if it was started as a node or a service.
 pub(crate) fn started() -> Option<ExitCode> {
@@ -94,7 +92,7 @@ impl Node {
     pub(crate) fn client(&self, own: &Arc<Credentials>) -> ActiveClient {
         let options = ActiveClientOptions {
             wait: WaitMode::Adaptive,
-            limit: SOON,
+            limit: PATIENCE,
             in_flight: 1024,
             attempts: 1,
         };

@@ -12,6 +12,7 @@ use outboard_cluster::service::{ServiceLoop, SpinMode};
 use outboard_cluster::waker::Waker;
 use outboard_offcode::{ModuleStore, Wasmtime};
 use outboard_secure::{ClusterKey, Credentials};
+use outboard_testkit::PATIENCE;
 use outboard_verbs::{Context, Secured};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
@@ -21,9 +22,6 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-
-/// Longer than anything here takes on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// Memory that outlives a service, by name.
 #[derive(Clone, Default)]
@@ -145,12 +143,12 @@ impl Stage {
     pub(crate) fn report(&self) -> Value {
         let (sender, report) = mpsc::channel();
         self.order(Order::Report(sender));
-        report.recv_timeout(SOON).expect("a report")
+        report.recv_timeout(PATIENCE).expect("a report")
     }
 
     /// Waits until the report says so.
     pub(crate) fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + SOON;
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let report = self.report();
             if is_so(&report) {
@@ -184,7 +182,7 @@ impl Stage {
 
     /// A session of that identity with the service.
     pub(crate) fn session(&self, own: &Arc<Credentials>) -> Secured {
-        dial(own, "active", self.address, SOON).expect("a session")
+        dial(own, "active", self.address, PATIENCE).expect("a session")
     }
 
     /// A client with an identity of its own.
@@ -193,7 +191,7 @@ impl Stage {
     }
 
     pub(crate) fn client_of(&self, own: &Arc<Credentials>) -> ActiveClient {
-        let options = ActiveClientOptions { limit: SOON, ..ActiveClientOptions::default() };
+        let options = ActiveClientOptions { limit: PATIENCE, ..ActiveClientOptions::default() };
         self.client_with(own, options)
     }
 
@@ -278,4 +276,4 @@ fn serve(
 
 /// How a client waits in tests that measure nothing.
 pub(crate) const BLOCKING: ActiveClientOptions =
-    ActiveClientOptions { wait: WaitMode::Block, limit: SOON, in_flight: 4096, attempts: 1 };
+    ActiveClientOptions { wait: WaitMode::Block, limit: PATIENCE, in_flight: 4096, attempts: 1 };

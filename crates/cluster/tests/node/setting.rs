@@ -5,22 +5,19 @@ use outboard_cluster::hosts::{Host, HostList};
 use outboard_cluster::keys::KeyPaths;
 use outboard_cluster::status;
 use outboard_secure::{ClusterKey, Credentials, Fabric, Identity, NodeId, Revoked, ServiceName};
+use outboard_testkit::PATIENCE;
 use outboard_verbs::Secured;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread;
-use std::time::{Duration, Instant};
-
-/// No step of a test takes this long unless it hangs.
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+use std::time::Instant;
 
 pub(crate) fn soon() -> Instant {
-    Instant::now() + LIMIT
+    Instant::now() + PATIENCE
 }
 
 pub(crate) fn name(text: &str) -> ServiceName {
@@ -78,12 +75,12 @@ impl Node {
         let mut shell = Command::new("sh");
         shell
             .args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")])
-            .arg(example(program));
+            .arg(outboard_testkit::example(program));
         Self::by(shell, Directory::new(), "")
     }
 
     fn of_in(program: &str, directory: Directory, settings: &str) -> Self {
-        Self::by(Command::new(example(program)), directory, settings)
+        Self::by(Command::new(outboard_testkit::example(program)), directory, settings)
     }
 
     fn by(mut command: Command, directory: Directory, settings: &str) -> Self {
@@ -189,48 +186,7 @@ pub(crate) fn identify(stream: &mut Secured) -> Value {
     serde_json::from_slice(&said(stream, b"identify")).expect("JSON")
 }
 
-pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = soon();
-    while !done() {
-        assert!(Instant::now() < deadline, "waited too long: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// Where the places of a directory's files are.
 pub(crate) fn places(directory: &Directory) -> KeyPaths {
     KeyPaths::beneath(&directory.0)
-}
-
-/// Removes what cargo tells this test about its own package: build scripts depend on it, and cargo
-/// would build them, and all crates above them, anew.
-fn without_own_package(cargo: &mut Command) {
-    for (name, _) in std::env::vars_os() {
-        let bytes = name.as_encoded_bytes();
-        if bytes.starts_with(b"CARGO_PKG_") || bytes.starts_with(b"CARGO_MANIFEST_") {
-            cargo.env_remove(name);
-        }
-    }
-}
-
-/// The node's program, built as this test is.
-pub(crate) fn example(name: &str) -> PathBuf {
-    let this = std::env::current_exe().expect("a path");
-    let directory = this.parent().and_then(|deps| deps.parent()).expect("target");
-    let program = directory.join("examples").join(name);
-    // `cargo xtask test` has built it, and each test is a process of its own.
-    if std::env::var_os("NEXTEST").is_some() && program.exists() {
-        return program;
-    }
-    // `cargo test` builds examples only when it runs everything, and one that is there may be old.
-    static BUILT: OnceLock<bool> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        // With the features that the dependencies have in a test of the whole workspace.
-        cargo.args(["build", "--quiet", "--workspace", "--example", name]);
-        without_own_package(&mut cargo);
-        cargo.status().expect("cargo").success()
-    });
-    assert!(built, "{name} does not build");
-    program
 }

@@ -10,6 +10,7 @@ use outboard_fs::client::{FsClient, FsClientOptions, FsError, FsVariant};
 use outboard_fs::mount::{FsMount, FsMountOptions, unmount_at};
 use outboard_fs::server::{check_table, serve};
 use outboard_secure::{ClusterKey, Credentials, Fabric, Identity, Revoked, ServiceName};
+use outboard_testkit::PATIENCE;
 use outboard_verbs::Context;
 use rustix::process::{Pid, Signal, kill_process};
 use std::error::Error;
@@ -30,9 +31,6 @@ pub(crate) const RDMA: &str = "rdma,";
 
 const SERVICES: &[ServiceSpec] =
     &[ServiceSpec { name: "fs", by_default: true, check: check_table, run: serve }];
-
-/// Longer than any step takes on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 type Done = Result<(), Box<dyn Error>>;
 
@@ -100,7 +98,7 @@ fn client_of(
     options: FsClientOptions,
 ) -> Result<Arc<FsClient>, FsError> {
     let dial = dial_of(directory, host);
-    let options = FsClientOptions { connect: SOON, ..options };
+    let options = FsClientOptions { connect: PATIENCE, ..options };
     FsClient::connect(&Context::open().expect("a context"), dial, &options)
 }
 
@@ -184,7 +182,7 @@ impl ServedNode {
             if let Some(service) = first.and_then(Pid::from_raw) {
                 return service;
             }
-            assert!(begun.elapsed() < SOON, "the node has no service");
+            assert!(begun.elapsed() < PATIENCE, "the node has no service");
         }
     }
 

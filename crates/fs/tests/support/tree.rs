@@ -1,10 +1,11 @@
 //! A node with a tree in its region `fs`, as clients and mounts need it.
 
-use crate::node::{Node, SOON};
+use crate::node::Node;
 use outboard_active::{ActiveCall, ActiveClient, ActiveClientOptions, ModuleHash, Outcome};
 use outboard_fs::client::{FsClient, FsClientOptions};
 use outboard_fs::protocol::{FsInitArgs, FsLayout};
 use outboard_secure::Credentials;
+use outboard_testkit::PATIENCE;
 use outboard_verbs::Context;
 use rustix::process::{Signal, kill_process};
 use std::path::Path;
@@ -35,14 +36,14 @@ impl TreeNode {
     }
 
     fn make_tree(&self) {
-        let options = ActiveClientOptions { limit: SOON, ..ActiveClientOptions::default() };
+        let options = ActiveClientOptions { limit: PATIENCE, ..ActiveClientOptions::default() };
         let context = Context::open().expect("a context");
         let begun = Instant::now();
         // The service compiles its modules first.
         let mut client = loop {
             match ActiveClient::connect(&context, self.node.dial(&self.own), options) {
                 Ok(client) => break client,
-                Err(error) => assert!(begun.elapsed() < SOON, "{error}"),
+                Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
             }
         };
         let region = client.attach("fs").expect("attached");
@@ -56,7 +57,7 @@ impl TreeNode {
 
     /// A client of the tree.
     pub(crate) fn client(&self, options: &FsClientOptions) -> Arc<FsClient> {
-        let options = FsClientOptions { connect: SOON, tells_opens: false, ..*options };
+        let options = FsClientOptions { connect: PATIENCE, tells_opens: false, ..*options };
         let context = Context::open().expect("a context");
         let client = FsClient::connect(&context, self.node.dial(&self.own), &options);
         client.expect("connected")

@@ -3,6 +3,7 @@
 use super::support::*;
 use outboard_offload::device::PortSend;
 use outboard_offload::request::{CallFailure, OffcodeId};
+use outboard_testkit::PATIENCE;
 use std::time::Duration;
 
 #[test]
@@ -12,13 +13,13 @@ fn calls_are_answered_or_said_why_not() {
     let running = start(plan(offcodes, vec![]), devices(2, true));
     let [a, b, late] = ["a", "b", "late"].map(|name| running.offcode(name).expect("there"));
     assert_eq!(running.call(a, FACE, 0, b"x", None), Ok(b"x".to_vec()));
-    let both = running.call_many(&[b, a, b], FACE, 0, b"y", Some(LONG));
+    let both = running.call_many(&[b, a, b], FACE, 0, b"y", Some(PATIENCE));
     assert_eq!(both, vec![Ok(b"y".to_vec()); 3]);
-    let wrong = running.call(a, [9; 16], 0, b"", Some(LONG));
+    let wrong = running.call(a, [9; 16], 0, b"", Some(PATIENCE));
     assert!(matches!(wrong, Err(CallFailure::Misfit(_))), "{wrong:?}");
-    let gone = running.call(OffcodeId(77), FACE, 0, b"", Some(LONG));
+    let gone = running.call(OffcodeId(77), FACE, 0, b"", Some(PATIENCE));
     assert!(matches!(gone, Err(CallFailure::Gone(_))), "{gone:?}");
-    let own = running.call(OffcodeId::APPLICATION, FACE, 0, b"", Some(LONG));
+    let own = running.call(OffcodeId::APPLICATION, FACE, 0, b"", Some(PATIENCE));
     assert!(matches!(own, Err(CallFailure::Misfit(_))), "{own:?}");
     let soon = Duration::from_millis(20);
     assert_eq!(running.call(late, FACE, 0, b"", Some(soon)), Err(CallFailure::Deadline));
@@ -45,14 +46,14 @@ fn a_call_finds_its_way_though_both_sides_move() {
     let end = running.end("in").expect("new");
     let late = running.offcode("late").expect("there");
     for (caller_to, late_to) in [(1, 0), (1, 2), (0, 0), (2, 1)] {
-        assert_eq!(end.send_within(b"call", LONG), PortSend::Taken);
+        assert_eq!(end.send_within(b"call", PATIENCE), PortSend::Taken);
         until_called(&running);
         running.move_offcode("caller", caller_to).expect("it moves");
         running.move_offcode("late", late_to).expect("it moves");
         running.tell(late, b"answer").expect("it runs");
         assert_eq!(told(&running), b"answer");
     }
-    assert_eq!(end.send_within(b"call", LONG), PortSend::Taken);
+    assert_eq!(end.send_within(b"call", PATIENCE), PortSend::Taken);
     until_called(&running);
     running.remove("late").expect("it is there");
     let text = String::from_utf8(told(&running)).expect("words");
@@ -61,7 +62,7 @@ fn a_call_finds_its_way_though_both_sides_move() {
 
 /// The callee keeps calls in its state: it has one when that has grown.
 fn until_called(running: &outboard_offload::runtime::Running) {
-    let limit = std::time::Instant::now() + LONG;
+    let limit = std::time::Instant::now() + PATIENCE;
     let has_call = || {
         let shown = running.snapshot().expect("it runs");
         let late = shown.offcodes.iter().find(|offcode| offcode.name == "late");

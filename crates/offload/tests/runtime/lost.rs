@@ -7,6 +7,7 @@ use outboard_offload::request::{CallFailure, DeviceEvent, Numbered};
 use outboard_offload::runtime::{
     Runtime, RuntimeError, RuntimeEvent, RuntimeOptions, WhenDeviceLost,
 };
+use outboard_testkit::PATIENCE;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
@@ -42,7 +43,7 @@ fn what_was_on_a_lost_device_is_gone_with_all_below() {
     let answer = calls.next().expect("every call is answered").1;
     assert!(matches!(answer, Err(CallFailure::Gone(_))), "{answer:?}");
     assert!(String::from_utf8(told(&running)).expect("words").contains("gone"));
-    assert_eq!(end.receive_within(LONG), None);
+    assert_eq!(end.receive_within(PATIENCE), None);
     assert!(!end.is_connected());
     let left = running.snapshot().expect("it runs").offcodes;
     assert_eq!(left.len(), 1, "{left:?}");
@@ -63,7 +64,7 @@ fn who_may_go_elsewhere_begins_anew_there() {
     let moved = event(&running, |event| matches!(event, RuntimeEvent::Moved { .. }));
     assert_eq!(moved, RuntimeEvent::Moved { name: "count".into(), device: "d0".into() });
     for _ in 0..9 {
-        assert_eq!(end.send_within(b"abcd", LONG), PortSend::Taken);
+        assert_eq!(end.send_within(b"abcd", PATIENCE), PortSend::Taken);
     }
     assert_eq!(until(&running, "count", 9), (9, 36));
 }

@@ -3,6 +3,7 @@
 use super::support::*;
 use outboard_offload::device::PortSend;
 use outboard_offload::runtime::{PlannedCode, RuntimeError};
+use outboard_testkit::PATIENCE;
 use std::thread;
 
 #[test]
@@ -37,7 +38,7 @@ fn the_applications_messages_stay_in_order_while_their_relay_moves() {
     let count = 2000_u64;
     let sender = thread::spawn(move || {
         for number in 0..count {
-            assert_eq!(near.send_within(&number.to_le_bytes(), LONG), PortSend::Taken);
+            assert_eq!(near.send_within(&number.to_le_bytes(), PATIENCE), PortSend::Taken);
         }
     });
     let mover = running.handle();
@@ -47,7 +48,7 @@ fn the_applications_messages_stay_in_order_while_their_relay_moves() {
         }
     });
     for number in 0..count {
-        assert_eq!(far.receive_within(LONG).expect("it comes"), number.to_le_bytes());
+        assert_eq!(far.receive_within(PATIENCE).expect("it comes"), number.to_le_bytes());
     }
     sender.join().expect("all was sent");
     mover.join().expect("all was moved");
@@ -93,7 +94,7 @@ fn an_offcode_whose_new_device_dies_goes_on_where_it_was() {
     fuel.store(0, std::sync::atomic::Ordering::SeqCst);
     let moved = running.move_offcode("sink", 1);
     assert!(matches!(moved, Err(RuntimeError::Stays { .. })), "{moved:?}");
-    assert_eq!(end.send_within(&8_u64.to_le_bytes(), LONG), PortSend::Taken);
+    assert_eq!(end.send_within(&8_u64.to_le_bytes(), PATIENCE), PortSend::Taken);
     assert_eq!(until(&running, "sink", 9), (9, 0));
     assert!(matches!(running.move_offcode("sink", 7), Err(RuntimeError::NoDevice { .. })));
 }

@@ -4,6 +4,7 @@ use super::support::*;
 use outboard_offload::device::PortSend;
 use outboard_offload::request::{CarrierKind, OffcodePhase};
 use outboard_offload::runtime::{LifeStep, PlannedCode, Running, RuntimeError, RuntimeEvent};
+use outboard_testkit::PATIENCE;
 use std::sync::Arc;
 
 #[test]
@@ -123,7 +124,7 @@ fn module(text: &str) -> Arc<Vec<u8>> {
 
 fn called(running: &Running, name: &str) -> Vec<u8> {
     let id = running.offcode(name).expect("it runs");
-    running.call(id, FACE, 0, &[], Some(LONG)).expect("it answers")
+    running.call(id, FACE, 0, &[], Some(PATIENCE)).expect("it answers")
 }
 
 #[test]
@@ -161,15 +162,15 @@ fn a_full_channel_pushes_back_and_loses_nothing() {
         let (near, far) = (running.end("in").expect("new"), running.end("out").expect("new"));
         let mut sent = 0_u64;
         // All queues together hold less than this.
-        while near.send_within(&sent.to_le_bytes(), super::support::LONG / 200) == PortSend::Taken {
+        while near.send_within(&sent.to_le_bytes(), PATIENCE / 200) == PortSend::Taken {
             sent += 1;
             assert!(sent < 64, "nothing pushes back");
         }
         assert!(sent >= 12, "queues of 4 have taken {sent}");
         for number in 0..200_u64 {
-            let message = far.receive_within(LONG).expect("it comes");
+            let message = far.receive_within(PATIENCE).expect("it comes");
             assert_eq!(message, number.to_le_bytes());
-            if sent < 200 && near.send_within(&sent.to_le_bytes(), LONG) == PortSend::Taken {
+            if sent < 200 && near.send_within(&sent.to_le_bytes(), PATIENCE) == PortSend::Taken {
                 sent += 1;
             }
         }
@@ -189,7 +190,7 @@ fn one_channel_to_several_receivers() {
     let running = start(plan(offcodes, vec![several]), devices(2, true));
     let end = running.end("c").expect("new");
     for number in 0..500_u64 {
-        assert_eq!(end.receive_within(LONG).expect("it comes"), number.to_le_bytes());
+        assert_eq!(end.receive_within(PATIENCE).expect("it comes"), number.to_le_bytes());
     }
     assert_eq!(until(&running, "a", 500), (500, 0));
     assert_eq!(until(&running, "b", 500), (500, 0));

@@ -7,13 +7,12 @@ use outboard_offload::runtime::{
     PlannedChannel, PlannedEnd, PlannedOffcode, Running, Runtime, RuntimeError, RuntimeEvent,
     RuntimeOptions, RuntimePlan,
 };
+use outboard_testkit::PATIENCE;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes here.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// The interface of all offcodes here.
 pub(crate) const FACE: InterfaceId = [7; 16];
 
@@ -98,7 +97,11 @@ pub(crate) fn devices(count: usize, share: bool) -> Vec<Box<dyn DeviceLink>> {
 
 /// Patient: a busy machine loses no device.
 pub(crate) fn patient() -> RuntimeOptions {
-    RuntimeOptions { heartbeat: Duration::from_millis(20), silence: LONG, reply_limit: LONG }
+    RuntimeOptions {
+        heartbeat: Duration::from_millis(20),
+        silence: PATIENCE,
+        reply_limit: PATIENCE,
+    }
 }
 
 pub(crate) fn offcode(name: &str, body: &str, device: usize) -> PlannedOffcode {
@@ -145,13 +148,13 @@ pub(crate) fn try_start(
 /// The results of method 0 of an offcode that gives two numbers.
 pub(crate) fn numbers(running: &Running, name: &str) -> (u64, u64) {
     let target = running.offcode(name).expect("it is there");
-    let results = running.call(target, FACE, 0, &[], Some(LONG)).expect("it answers");
+    let results = running.call(target, FACE, 0, &[], Some(PATIENCE)).expect("it answers");
     postcard::from_bytes(&results).expect("two numbers")
 }
 
 /// Asks until the first number is that high.
 pub(crate) fn until(running: &Running, name: &str, number: u64) -> (u64, u64) {
-    let limit = Instant::now() + LONG;
+    let limit = Instant::now() + PATIENCE;
     loop {
         let found = numbers(running, name);
         if found.0 >= number {
@@ -164,9 +167,9 @@ pub(crate) fn until(running: &Running, name: &str, number: u64) -> (u64, u64) {
 
 /// The next event that is wanted; others are passed over.
 pub(crate) fn event(running: &Running, wanted: impl Fn(&RuntimeEvent) -> bool) -> RuntimeEvent {
-    let limit = Instant::now() + LONG;
+    let limit = Instant::now() + PATIENCE;
     while Instant::now() < limit {
-        match running.next_event(LONG) {
+        match running.next_event(PATIENCE) {
             Some(event) if wanted(&event) => return event,
             Some(_) => {}
             None => break,

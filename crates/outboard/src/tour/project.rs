@@ -12,19 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A package that depends on the sources and has no content.
-const MANIFEST: &str = "[package]
-name = \"outboard-tour\"
-version = \"0.0.0\"
-edition = \"2021\"
-
-[lib]
-path = \"empty.rs\"
-
-[dependencies]
-lua-src = \"=550.1.1\"
-
-[workspace]
-";
+const MANIFEST: &str = include_str!("project/manifest.toml");
 const PACKAGE: &str = "lua-src";
 const VERSIONS: [&str; 3] = ["lua-5.3.6", "lua-5.4.8", "lua-5.5.0"];
 /// How long a network may take.

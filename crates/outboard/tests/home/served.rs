@@ -1,6 +1,7 @@
 //! A served file system and its mounts, for tests of `outboard fs`.
 
 use crate::home::{Home, Node, is_closed};
+use outboard_testkit::PATIENCE;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
 use std::mem::ManuallyDrop;
@@ -8,9 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
-
-/// Longer than any step takes on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(120);
 
 /// A directory for compiled modules that all servers share, if they get to it: a first start
 /// compiles for seconds. Never where other users could put code.
@@ -167,10 +165,10 @@ impl Mounted {
                     // long.
                     break;
                 }
-                assert!(begun.elapsed() < SOON, "it is not mounted");
+                assert!(begun.elapsed() < PATIENCE, "it is not mounted");
                 thread::sleep(Duration::from_millis(20));
             }
-            assert!(begun.elapsed() < SOON, "it cannot be mounted");
+            assert!(begun.elapsed() < PATIENCE, "it cannot be mounted");
         }
     }
 

@@ -1,6 +1,7 @@
 //! A copy of the example `modules/packets` with a home of its own, and applications that run in it.
 
 use crate::home::Home;
+use outboard_testkit::PATIENCE;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
@@ -15,8 +16,6 @@ const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../modules/packet
 /// The node in the layout files.
 const NODE: &str = "127.0.0.1:7471";
 const LOOK: Duration = Duration::from_millis(20);
-/// Longer than anything takes on a busy machine.
-const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) fn signal(process: u32, signal: Signal) {
     let pid = Pid::from_raw(process.cast_signed()).expect("a process");
@@ -205,7 +204,7 @@ impl Playground {
         });
         let app = RunningApp { place: self, child, input, lines, fed: 0 };
         for _ in 0..3 {
-            app.wait_for_line("has started", LONG);
+            app.wait_for_line("has started", PATIENCE);
         }
         // Its control socket was there before it printed that.
         app

@@ -1,7 +1,7 @@
 //! A peer made of bytes: plain sockets, frames built by hand from the RFCs, and no code of the
 //! stack but its CRC.
 
-use super::common::LIMIT;
+use outboard_testkit::PATIENCE;
 use outboard_wire::crc::crc32c;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -81,8 +81,8 @@ pub(crate) struct Raw(pub(crate) TcpStream);
 impl Raw {
     pub(crate) fn connect(to: SocketAddr) -> Self {
         let stream = TcpStream::connect(to).expect("a stream");
-        stream.set_read_timeout(Some(LIMIT)).expect("a limit");
-        stream.set_write_timeout(Some(LIMIT)).expect("a limit");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a limit");
         stream.set_nodelay(true).expect("an option");
         Self(stream)
     }

@@ -1,10 +1,9 @@
 //! The victim of a bad peer: a context with a good connection under constant traffic, and a queue
 //! pair with receives, offered memory and canaries around it.
 
-use super::common::{
-    ANY, LIMIT, SEND, Side, address, at, bytes, connect, descriptors, ends, eventually,
-};
+use super::common::{ANY, SEND, Side, address, at, bytes, connect, descriptors, ends};
 use super::raw::{CRC, Raw, request};
+use outboard_testkit::{PATIENCE, eventually};
 use outboard_verbs::{
     Access, AsyncEvent, ConnectParams, Listener, Mr, OwnedBuf, QpState, Refused, RnrPolicy, SendOp,
     SendRequest, SgList, SharedRegion, Status,
@@ -140,7 +139,7 @@ impl Victim {
     }
 
     pub(crate) fn accept(self, markers: bool) -> Self {
-        let request = self.listener.next_request(Some(LIMIT)).expect("a request");
+        let request = self.listener.next_request(Some(PATIENCE)).expect("a request");
         let params = ConnectParams { markers, ird: 2, ..ConnectParams::default() };
         request.accept(&self.side.qp, &params).expect("accepted");
         self

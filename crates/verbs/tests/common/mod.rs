@@ -2,18 +2,15 @@
 //! short names for what tests do all the time. Each test program uses its own part of it.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+use outboard_testkit::PATIENCE;
 use outboard_verbs::{
     Access, CmChannel, CmEventKind, Completion, ConnectParams, Connected, Context, Cq, Listener,
     Mr, OwnedBuf, Pd, Qp, QpConfig, RecvRequest, Remote, SendOp, SendRequest, SgList, SharedRegion,
     Status,
 };
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// No step of a test takes this long unless it hangs.
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 /// Any free port.
 pub(crate) const ANY: &str = "127.0.0.1:0";
 
@@ -106,7 +103,7 @@ pub(crate) const SEND: SendOp = SendOp::Send { invalidate: None };
 /// The next `count` completions of a queue.
 pub(crate) fn take(cq: &Cq, count: usize) -> Vec<Completion> {
     let mut done = Vec::new();
-    let deadline = Instant::now() + LIMIT;
+    let deadline = Instant::now() + PATIENCE;
     while done.len() < count {
         let left = deadline.saturating_duration_since(Instant::now());
         let missing = count - done.len();
@@ -153,7 +150,7 @@ pub(crate) fn connect_with(
     let listener = b.listen();
     let events = a.context.create_cm_channel().expect("a channel");
     a.qp.start_connect(listener.local_addr(), ours, &events).expect("an attempt");
-    let request = listener.next_request(Some(LIMIT)).expect("a request");
+    let request = listener.next_request(Some(PATIENCE)).expect("a request");
     let accepted = request.accept(&b.qp, theirs).expect("a connection");
     (connected(&events), accepted)
 }
@@ -172,18 +169,9 @@ pub(crate) fn pair() -> (Side, Side) {
 
 /// The next event, which must be a finished start-up.
 pub(crate) fn connected(events: &CmChannel) -> Connected {
-    match events.next(Some(LIMIT)).expect("an event").kind {
+    match events.next(Some(PATIENCE)).expect("an event").kind {
         CmEventKind::Connected(connected) => connected,
         other => panic!("not connected: {other:?}"),
-    }
-}
-
-/// Polls until `done` is true.
-pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !done() {
-        assert!(Instant::now() < deadline, "waited too long: {what}");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -202,30 +190,4 @@ pub(crate) fn resident_kib() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("procfs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
-}
-
-/// An example program of this crate, built as this test is.
-pub(crate) fn example(name: &str) -> Command {
-    let this = std::env::current_exe().expect("a path");
-    let directory: PathBuf = this.parent().and_then(|deps| deps.parent()).expect("target").into();
-    let program = directory.join("examples").join(name);
-    // `cargo test` builds examples only when it runs everything.
-    if !program.exists() {
-        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        // With the features that the dependencies have in a test of the whole workspace.
-        build.args(["build", "--quiet", "--workspace", "--example", name]);
-        // Build scripts depend on what cargo tells this test about its own package: cargo would
-        // build them, and all crates above them, anew.
-        for (name, _) in std::env::vars_os() {
-            let bytes = name.as_encoded_bytes();
-            if bytes.starts_with(b"CARGO_PKG_") || bytes.starts_with(b"CARGO_MANIFEST_") {
-                build.env_remove(name);
-            }
-        }
-        if directory.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.status().expect("cargo").success(), "the examples do not build");
-    }
-    Command::new(program)
 }

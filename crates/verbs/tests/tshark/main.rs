@@ -9,7 +9,8 @@
 mod common;
 mod relay;
 
-use common::{LIMIT, Side, at, connected};
+use common::{Side, at, connected};
+use outboard_testkit::PATIENCE;
 use outboard_verbs::{
     Access, ConnectParams, FpduPolicy, OwnedBuf, Remote, SendOp, SendRequest, SgList, Stag, Status,
 };
@@ -57,7 +58,7 @@ fn converse(settings: Settings, empty_writes: usize) -> Conversation {
     let events = client.context.create_cm_channel().expect("a channel");
     let params = |markers| ConnectParams { crc, markers, fpdu, ..ConnectParams::default() };
     client.qp.start_connect(relay.address, &params(markers[0]), &events).expect("an attempt");
-    let request = listener.next_request(Some(LIMIT)).expect("a request");
+    let request = listener.next_request(Some(PATIENCE)).expect("a request");
     request.accept(&server.qp, &params(markers[1])).expect("accepted");
     connected(&events);
 
