@@ -11,19 +11,21 @@
 //! limited in memory, time, files and processes. The service never runs anything here as root.
 //!
 //! Modules in reading order: `job` (a job and its result), `channel` (messages between service,
-//! supervisor and slot sandboxes), `service` (the service's half), `check` (whether this machine
-//! can run sandboxes), `child` (the supervisor's and the slot sandboxes' half).
+//! supervisor and slot sandboxes), `start_watch` (whether a start hangs), `service` (the service's
+//! half), `check` (whether this machine can run sandboxes), `child` (the supervisor's and the slot
+//! sandboxes' half).
 
 mod channel;
 mod check;
 mod child;
 mod job;
 mod service;
+mod start_watch;
 
 pub use check::{MissingFeature, check};
 pub use child::supervisor_main;
 pub use job::{FinishedJob, JobEnd, JobLimits, JobUsage, Object, SandboxJob};
-pub(crate) use service::SET_UP_MAX;
 pub use service::{
     Bind, Launch, SandboxError, SandboxSupervisor, SlotSandbox, SlotSandboxSpec, machine_links,
 };
+pub(crate) use start_watch::{HANG_MAX, StartWatch};

@@ -117,7 +117,7 @@ impl SandboxChannel {
         Ok(())
     }
 
-    /// Sets how long sends and receives wait at most; `None`: for ever.
+    /// Sets how long receives wait at most; `None`: for ever.
     pub(super) fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
         Ok(set_socket_timeout(&self.0, Timeout::Recv, patience)?)
     }

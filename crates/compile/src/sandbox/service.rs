@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{
     FileType, MemfdFlags, SealFlags, fcntl_add_seals, fstat, fstatfs, ftruncate, memfd_create,
@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::channel::{JobReport, SandboxChannel, SetUp, SetUpFailure, ToSlot, ToSupervisor};
 use super::check::advice;
 use super::job::{FinishedJob, Object, SandboxJob};
+use super::start_watch::{HANG_MAX, StartWatch};
 use crate::view::PinnedNode;
 
 /// Why a sandbox does not work. Always this machine's fault, never a job's.
@@ -51,6 +52,9 @@ pub enum SandboxError {
         /// What the system says.
         error: io::Error,
     },
+    /// Nothing moved for too long: a process was stopped, or waits for what never comes.
+    #[error("a sandbox hung when it was started on this server")]
+    Hung,
     /// A file of the toolchain is not there.
     #[error("cannot show {} in a sandbox: {error}", .path.display())]
     Bind {
@@ -216,6 +220,10 @@ impl SandboxSupervisor {
     /// # Errors
     /// When this machine does not allow namespaces or FUSE: the error says what to enable.
     pub fn start(launch: &Launch) -> Result<(Self, OwnedFd), SandboxError> {
+        Self::start_within(launch, HANG_MAX)
+    }
+
+    fn start_within(launch: &Launch, hang_max: Duration) -> Result<(Self, OwnedFd), SandboxError> {
         let failed =
             |error| SandboxError::Start { program: launch.program.display().to_string(), error };
         let (here, there) = SandboxChannel::pair().map_err(failed)?;
@@ -229,14 +237,14 @@ impl SandboxSupervisor {
         // Otherwise the supervisor's end would stay open here.
         drop(command);
         let mut supervisor = Self { channel: here, child: Some(child) };
-        match supervisor.receive_set_up()?.pop() {
+        match supervisor.receive_set_up(hang_max)?.pop() {
             Some(fuse) => Ok((supervisor, fuse)),
             None => Err(supervisor.gone(io::ErrorKind::InvalidData.into())),
         }
     }
 
-    fn receive_set_up(&mut self) -> Result<Vec<OwnedFd>, SandboxError> {
-        match set_up(&self.channel) {
+    fn receive_set_up(&mut self, hang_max: Duration) -> Result<Vec<OwnedFd>, SandboxError> {
+        match set_up(&self.channel, &mut StartWatch::new(self.id(), hang_max)) {
             Err(SandboxError::Gone { error, .. }) => Err(self.gone(error)),
             other => other,
         }
@@ -252,8 +260,9 @@ impl SandboxSupervisor {
     /// When a step of it fails, or the supervisor is gone.
     pub fn slot_sandbox(&self, spec: &SlotSandboxSpec) -> Result<SlotSandbox, SandboxError> {
         let mut begun = self.begin_slot_sandbox(spec)?;
-        set_up(&begun.channel)?;
-        begun.is_set_up = true;
+        if let Some(mut start) = begun.start.take() {
+            set_up(&begun.channel, &mut start)?;
+        }
         Ok(begun)
     }
 
@@ -264,10 +273,12 @@ impl SandboxSupervisor {
     pub fn begin_slot_sandbox(&self, spec: &SlotSandboxSpec) -> Result<SlotSandbox, SandboxError> {
         let gone = |error| SandboxError::Gone { what: "sandbox's supervisor", error };
         let (here, there) = SandboxChannel::pair().map_err(gone)?;
+        // Slot sandboxes that are there already may be at work.
+        let start = StartWatch::of_next_child(self.id(), HANG_MAX);
         self.channel
             .send_now(&ToSupervisor::SlotSandbox(spec.clone()), &[there.as_fd()])
             .map_err(gone)?;
-        Ok(SlotSandbox { channel: here, is_set_up: false, running: None, file_max: 0 })
+        Ok(SlotSandbox { channel: here, start: Some(start), running: None, file_max: 0 })
     }
 
     /// The supervisor's process.
@@ -288,16 +299,24 @@ impl Drop for SandboxSupervisor {
     }
 }
 
-/// How long a supervisor or a slot sandbox takes to set itself up, at most.
-pub(crate) const SET_UP_MAX: Duration = Duration::from_secs(3);
+/// Time between two looks at a start.
+const TICK: Duration = Duration::from_millis(200);
 
-/// Waits until the other end has set itself up.
-fn set_up(channel: &SandboxChannel) -> Result<Vec<OwnedFd>, SandboxError> {
-    let gone = |error| SandboxError::Gone { what: "slot's sandbox", error };
-    channel.set_patience(Some(SET_UP_MAX)).map_err(gone)?;
-    let said = channel.receive();
-    channel.set_patience(None).map_err(gone)?;
-    let (outcome, fds) = said.map_err(gone)?;
+/// Waits until the other end has set itself up. Its death ends its channel, and the wait at once.
+fn set_up(channel: &SandboxChannel, start: &mut StartWatch) -> Result<Vec<OwnedFd>, SandboxError> {
+    channel.set_patience(Some(TICK)).map_err(slot_sandbox_gone)?;
+    let said = loop {
+        match channel.receive() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if start.hangs(Instant::now()) {
+                    return Err(SandboxError::Hung);
+                }
+            }
+            said => break said,
+        }
+    };
+    channel.set_patience(None).map_err(slot_sandbox_gone)?;
+    let (outcome, fds) = said.map_err(slot_sandbox_gone)?;
     succeeded(outcome).map(|()| fds)
 }
 
@@ -315,7 +334,8 @@ fn succeeded(outcome: SetUp) -> Result<(), SandboxError> {
 #[derive(Debug)]
 pub struct SlotSandbox {
     channel: SandboxChannel,
-    is_set_up: bool,
+    /// Until it has set itself up.
+    start: Option<StartWatch>,
     running: Option<(File, File, u64)>,
     /// Bytes that the job's object may have.
     file_max: u64,
@@ -334,15 +354,20 @@ impl SlotSandbox {
     /// # Errors
     /// When it could not, or is gone.
     pub fn is_set_up(&mut self) -> Result<bool, SandboxError> {
-        if !self.is_set_up {
+        if self.start.is_some() {
             match self.channel.receive_now() {
                 Ok((outcome, _)) => succeeded(outcome)?,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(slot_sandbox_gone(error)),
             }
-            self.is_set_up = true;
+            self.start = None;
         }
         Ok(true)
+    }
+
+    /// Whether it hangs while it sets itself up. To be asked once a second. Does not wait.
+    pub(crate) fn hangs(&mut self, now: Instant) -> bool {
+        self.start.as_mut().is_some_and(|start| start.hangs(now))
     }
 
     /// Runs a job and waits for its end.
@@ -436,4 +461,73 @@ fn contents(mut file: File, limit: u64) -> io::Result<Vec<u8>> {
     file.rewind()?;
     file.take(written.min(limit)).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(500);
+    /// Less than the limit of a start, and far more than anything here takes.
+    const AT_ONCE: Duration = Duration::from_secs(8);
+
+    /// A supervisor that is a shell with a script.
+    fn launch(script: &str) -> Launch {
+        let arguments = vec!["-c".into(), script.into()];
+        Launch { program: "/bin/sh".into(), arguments, identity: None }
+    }
+
+    #[test]
+    fn a_supervisor_that_dies_when_it_starts_is_noticed_at_once() {
+        let begin = Instant::now();
+        let error = SandboxSupervisor::start(&launch("exit 1")).expect_err("it dies");
+        assert!(
+            matches!(error, SandboxError::Gone { what: "sandbox's supervisor", .. }),
+            "{error}"
+        );
+        assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+    }
+
+    #[test]
+    fn a_supervisor_that_is_stopped_when_it_starts_is_given_up() {
+        for script in ["kill -STOP $$", "exec sleep 600"] {
+            let error = SandboxSupervisor::start_within(&launch(script), LIMIT);
+            let error = error.expect_err("it says nothing");
+            assert!(matches!(error, SandboxError::Hung), "{script}: {error}");
+        }
+    }
+
+    /// One that never reads.
+    fn deaf_supervisor() -> SandboxSupervisor {
+        let (here, there) = SandboxChannel::pair().expect("a channel");
+        let mut command = Command::new("/bin/sleep");
+        let child = command.arg("600").stdin(Stdio::from(OwnedFd::from(there))).spawn();
+        SandboxSupervisor { channel: here, child: Some(child.expect("it starts")) }
+    }
+
+    fn slot() -> SlotSandboxSpec {
+        let (binds, links, tmp) = (Vec::new(), Vec::new(), b"/tmp".to_vec());
+        SlotSandboxSpec { slot: 0, binds, links, tmp, tmp_size: 0 }
+    }
+
+    #[test]
+    fn a_slot_sandbox_that_nobody_makes_is_given_up() {
+        let supervisor = deaf_supervisor();
+        let mut begun = supervisor.begin_slot_sandbox(&slot()).expect("it is asked for");
+        assert!(!begun.is_set_up().expect("nothing is wrong") && !begun.hangs(Instant::now()));
+        let mut start = StartWatch::of_next_child(supervisor.id(), LIMIT);
+        let error = set_up(&begun.channel, &mut start).expect_err("nobody answers");
+        assert!(matches!(error, SandboxError::Hung), "{error}");
+    }
+
+    #[test]
+    fn a_slot_sandbox_whose_supervisor_dies_is_noticed_at_once() {
+        let supervisor = deaf_supervisor();
+        let mut begun = supervisor.begin_slot_sandbox(&slot()).expect("it is asked for");
+        let (begin, mut start) = (Instant::now(), begun.start.take().expect("it starts"));
+        drop(supervisor);
+        let error = set_up(&begun.channel, &mut start).expect_err("nobody is there");
+        assert!(matches!(error, SandboxError::Gone { .. }), "{error}");
+        assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+    }
 }

@@ -6,8 +6,8 @@ use super::outputs;
 use super::toolchains::CompilerProgram;
 use crate::protocol::{Bytes, JobSpec, RESULTS_MAX};
 use crate::sandbox::{
-    Bind, FinishedJob, JobLimits, Launch, SET_UP_MAX, SandboxError, SandboxJob, SandboxSupervisor,
-    SlotSandbox, SlotSandboxSpec,
+    Bind, FinishedJob, JobLimits, Launch, SandboxError, SandboxJob, SandboxSupervisor, SlotSandbox,
+    SlotSandboxSpec,
 };
 use crate::view::{self, View};
 use outboard_export::path::join;
@@ -74,8 +74,6 @@ pub(crate) enum ClientSandboxError {
     View(#[from] io::Error),
     #[error("the slot has no sandbox")]
     NoSandbox,
-    #[error("a sandbox did not start within {} s on this server", SET_UP_MAX.as_secs())]
-    Late,
 }
 
 /// A client's sandbox; see the [module](self).
@@ -89,9 +87,9 @@ pub(crate) struct ClientSandbox {
     spec: SlotSandboxSpec,
     limits: JobLimits,
     equipment: Equipment,
-    /// The slot whose sandbox sets itself up now, and since when: one after the other, so that
-    /// their descriptions have room in the supervisor's socket.
-    setting_up: Option<(u32, Instant)>,
+    /// The slot whose sandbox sets itself up now: one after the other, so that their descriptions
+    /// have room in the supervisor's socket.
+    setting_up: Option<u32>,
     /// Its supervisor has failed: it serves the jobs that it has, and no others.
     is_broken: bool,
 }
@@ -152,28 +150,24 @@ impl ClientSandbox {
     /// Whether something is new for a job that waits for the sandbox of this slot.
     pub(crate) fn may_go_on(&self, slot: u32) -> bool {
         match self.setting_up {
-            Some((one, _)) => one != slot && self.slot_sandboxes.contains_key(&slot),
+            Some(one) => one != slot && self.slot_sandboxes.contains_key(&slot),
             None => true,
         }
     }
 
     /// Sees to it that the slot has a sandbox. Does not wait.
-    pub(crate) fn prepare(
-        &mut self,
-        slot: u32,
-        now: Instant,
-    ) -> Result<SlotReadiness<'_>, ClientSandboxError> {
+    pub(crate) fn prepare(&mut self, slot: u32) -> Result<SlotReadiness<'_>, ClientSandboxError> {
         let is_there = self.slot_sandboxes.contains_key(&slot);
         match self.setting_up {
             None if is_there => return Ok(SlotReadiness::Ready),
-            Some((one, _)) if one != slot && is_there => return Ok(SlotReadiness::Ready),
+            Some(one) if one != slot && is_there => return Ok(SlotReadiness::Ready),
             Some(_) => return Ok(SlotReadiness::Waits(None)),
             None => {}
         }
         let spec = SlotSandboxSpec { slot: slot as usize, ..self.spec.clone() };
         let begun = self.supervisor.begin_slot_sandbox(&spec);
         let begun = begun.inspect_err(|_| self.is_broken = true)?;
-        self.setting_up = Some((slot, now));
+        self.setting_up = Some(slot);
         self.slot_sandboxes.insert(slot, begun);
         Ok(SlotReadiness::Waits(self.slot_sandboxes.get(&slot).map(AsFd::as_fd)))
     }
@@ -181,7 +175,7 @@ impl ClientSandbox {
     /// Handles the end of a slot sandbox's own start, if that is why it is readable; false if it is
     /// not.
     pub(crate) fn handle_set_up(&mut self, slot: u32) -> Result<bool, ClientSandboxError> {
-        if self.setting_up.is_none_or(|(one, _)| one != slot) {
+        if self.setting_up.is_none_or(|one| one != slot) {
             return Ok(false);
         }
         let Some(begun) = self.slot_sandboxes.get_mut(&slot) else { return Ok(false) };
@@ -196,11 +190,11 @@ impl ClientSandbox {
         Ok(true)
     }
 
-    /// The slot whose sandbox takes too long to set itself up: it is given up, with the supervisor.
-    pub(crate) fn take_overdue(&mut self, now: Instant) -> Option<u32> {
-        let (slot, since) = self.setting_up?;
-        let is_late = now.saturating_duration_since(since) > SET_UP_MAX;
-        is_late.then(|| {
+    /// The slot whose sandbox hangs while it sets itself up: it is given up, with the supervisor.
+    pub(crate) fn take_hung(&mut self, now: Instant) -> Option<u32> {
+        let slot = self.setting_up?;
+        let hangs = self.slot_sandboxes.get_mut(&slot).is_none_or(|begun| begun.hangs(now));
+        hangs.then(|| {
             self.give_up(slot);
             slot
         })

@@ -465,7 +465,7 @@ impl ClientSession {
         self.background.expire(now);
         self.notify();
         self.adoptions.tick();
-        self.end_overdue_set_up(now);
+        self.end_hung_set_up(now);
         if self.jobs.is_empty() {
             return Ok(());
         }

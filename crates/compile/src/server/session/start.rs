@@ -3,6 +3,7 @@
 
 use super::{ClientSession, Running, Stage, StageEvent};
 use crate::protocol::{JobRefusal, TicketNumber};
+use crate::sandbox::SandboxError;
 use crate::server::client_sandbox::{
     ClientSandbox, ClientSandboxError, ClientSandboxSettings, Equipment, SlotReadiness,
 };
@@ -114,7 +115,7 @@ impl ClientSession {
         }
         let sandbox = self.sandbox.as_mut().ok_or(ClientSandboxError::NoSandbox)?;
         let job = self.jobs.get_mut(&ticket).ok_or(ClientSandboxError::NoSandbox)?;
-        if let SlotReadiness::Waits(new) = sandbox.prepare(job.slot, job.started)? {
+        if let SlotReadiness::Waits(new) = sandbox.prepare(job.slot)? {
             job.step(StageEvent::Unprepared);
             new.into_iter().for_each(|new| watch(job.slot, new));
             return Ok(());
@@ -133,7 +134,7 @@ impl ClientSession {
         equipment: Equipment,
     ) -> Result<(), ClientSandboxError> {
         if let Some(opening) = &self.opening {
-            return if opening.is_late() { Err(ClientSandboxError::Late) } else { Ok(()) };
+            return if opening.is_hung() { Err(SandboxError::Hung.into()) } else { Ok(()) };
         }
         let shown = match equipment {
             Equipment::Installed(_) => programs.shown(),
@@ -143,7 +144,7 @@ impl ClientSession {
         self.sandbox = None;
         let (settings, files) = (settings.clone(), Arc::clone(&self.files));
         let open = move || ClientSandbox::open(&settings, files, shown, equipment);
-        self.opening = Some(Opening::begin(open, self.threads.waker.clone(), Instant::now())?);
+        self.opening = Some(Opening::begin(open, self.threads.waker.clone())?);
         Ok(())
     }
 
@@ -152,7 +153,7 @@ impl ClientSession {
         let Some(opening) = &mut self.opening else { return };
         let error = match opening.poll(now) {
             OpeningProgress::UnderWay => return,
-            OpeningProgress::Late => ClientSandboxError::Late,
+            OpeningProgress::Hung => SandboxError::Hung.into(),
             OpeningProgress::Over(opened) => {
                 self.opening = None;
                 match *opened {
@@ -174,9 +175,9 @@ impl ClientSession {
     }
 
     /// Ends the job whose slot sandbox does not start, because its supervisor is stopped.
-    pub(super) fn end_overdue_set_up(&mut self, now: Instant) {
-        if let Some(slot) = self.sandbox.as_mut().and_then(|sandbox| sandbox.take_overdue(now)) {
-            self.refuse_all(|job| waits_for(job, slot), &ClientSandboxError::Late);
+    pub(super) fn end_hung_set_up(&mut self, now: Instant) {
+        if let Some(slot) = self.sandbox.as_mut().and_then(|sandbox| sandbox.take_hung(now)) {
+            self.refuse_all(|job| waits_for(job, slot), &SandboxError::Hung.into());
         }
     }
 
