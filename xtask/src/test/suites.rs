@@ -4,6 +4,7 @@
 //! needs more (a package, minutes) says `test = false` in its crate's manifest, so that `cargo
 //! test` leaves it out, and stands in a row here.
 
+use std::env;
 use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use super::{Count, Settings};
 use crate::builds;
 use crate::command::{self, cargo};
 use crate::siw::interop::Program;
-use crate::{cast, compile, ibverbs, libs, modules, siw, sources, tidy};
+use crate::{cast, compile, ibverbs, libs, modules, siw, sources};
 
 /// Among a suite's test programs: all that no suite names.
 pub(super) const EVERY_OTHER: &str = "*";
@@ -58,13 +59,13 @@ pub struct Suite {
 
 impl Suite {
     /// Its requirements, and those of what runs it.
-    pub(super) fn all_needs(&self) -> impl Iterator<Item = &'static Need> {
+    pub(crate) fn all_needs(&self) -> impl Iterator<Item = &'static Need> {
         const NEXTEST: &Need = &Need::CargoTool("cargo-nextest");
         self.needs.iter().chain((!self.tests.is_empty()).then_some(NEXTEST))
     }
 
     /// Whether a test program belongs to it.
-    pub(super) fn runs(&self, binary: &str) -> bool {
+    pub(crate) fn runs(&self, binary: &str) -> bool {
         let has_others = self.tests.contains(&EVERY_OTHER);
         self.tests.contains(&binary) || has_others && !all_named().any(|named| named == binary)
     }
@@ -107,7 +108,10 @@ pub const SUITES: &[Suite] = &[
     Suite {
         name: "unit",
         about: "every crate's own tests",
-        needs: &[],
+        needs: &[
+            Need::Packages(&["clang", "g++", "iproute2", "lld", "make", "ninja-build"]),
+            Need::Packages(&["procps", "python3"]),
+        ],
         tests: &[EVERY_OTHER],
         checks: None,
         budget: 1250,
@@ -195,7 +199,7 @@ pub const SUITES: &[Suite] = &[
     Suite {
         name: "offload",
         about: "outboard offload: new offcodes in C and Rust, built and run",
-        needs: &[Need::Packages(modules::PACKAGES)],
+        needs: &[Need::Packages(modules::PACKAGES), Need::Packages(&["procps"])],
         tests: &["outboard::offload_new"],
         checks: None,
         budget: 15,
@@ -203,7 +207,7 @@ pub const SUITES: &[Suite] = &[
     Suite {
         name: "fs",
         about: "outboard fs: programs, bytes, locks and names in mounts; full stores; replicas",
-        needs: &[Need::Packages(&["attr", "fuse3", "git", "rsync", "sqlite3"])],
+        needs: &[Need::Packages(&["attr", "fuse3", "git", "python3", "rsync", "sqlite3"])],
         tests: &[
             "outboard-fs::mount_meta",
             "outboard-fs::locks",
@@ -358,8 +362,10 @@ pub(super) fn left_out(
     own().filter(|test| !chosen.contains(test)).collect()
 }
 
+/// In a process of its own: the runner, whose checks start thousands of programs, stays small.
 fn house_rules(_: &Settings) -> Result<Count> {
-    Ok(no_findings(&tidy::check()?))
+    command::run(Command::new(env::current_exe()?).arg("tidy"))?;
+    Ok(Count::one(true))
 }
 
 /// One check, which passes if it found nothing.

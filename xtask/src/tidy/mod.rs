@@ -4,12 +4,14 @@
 //! shows it failing. Never changes a file. In reading order: `house` holds the numbers and tables,
 //! `source` reads files, `text` has the rules about lines, `syntax` about code, `twins` about
 //! functions that stand twice, `workspace` about crates, `features` about their dependencies,
-//! `links` about documents, `messages` about the messages of the C libraries.
+//! `programs` about what suites start, `links` about documents, `messages` about the messages of
+//! the C libraries.
 
 mod features;
 mod house;
 mod links;
 mod messages;
+mod programs;
 mod source;
 mod syntax;
 mod text;
@@ -63,6 +65,7 @@ pub fn check() -> Result<Vec<Finding>> {
     let metadata = command::metadata()?;
     findings.extend(workspace::arrows(&metadata));
     findings.extend(features::check(&metadata)?);
+    findings.extend(programs::check(&sources, &metadata));
     findings.extend(workspace::crates_have_tests(&sources));
     findings.extend(workspace::one_meaning(&sources));
     findings.extend(twins::check(&sources));

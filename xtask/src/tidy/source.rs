@@ -32,6 +32,10 @@ pub(super) struct Rust {
     /// For each line, whether it belongs to tests.
     pub(super) in_tests: Vec<bool>,
     pub(super) functions: Vec<Function>,
+    /// Strings, with the lines on which they begin.
+    pub(super) literals: Vec<(usize, String)>,
+    /// Modules in files of their own: name, and path where an attribute names it.
+    pub(super) modules: Vec<(String, Option<String>)>,
     /// Lines with the word `unsafe`, once for each occurrence.
     pub(super) unsafe_lines: Vec<usize>,
 }
@@ -106,7 +110,12 @@ impl Rust {
                 }
                 TokenTree::Ident(word) => self.add_word(line, &word.to_string()),
                 TokenTree::Punct(mark) => self.add(line, &mark.to_string()),
-                TokenTree::Literal(_) => self.add(line, "\"\""),
+                TokenTree::Literal(literal) => {
+                    self.add(line, "\"\"");
+                    if let syn::Lit::Str(text) = syn::Lit::new(literal) {
+                        self.literals.push((line, text.value()));
+                    }
+                }
             }
         }
     }
@@ -168,6 +177,9 @@ impl<'a> Visit<'a> for Rust {
     }
 
     fn visit_item_mod(&mut self, item: &'a syn::ItemMod) {
+        if item.content.is_none() {
+            self.modules.push((item.ident.to_string(), path_of(&item.attrs)));
+        }
         if for_tests(&item.attrs) {
             self.mark_tests(syn::spanned::Spanned::span(item));
         }
@@ -193,6 +205,21 @@ impl<'a> Visit<'a> for Rust {
         }
         visit::visit_trait_item_fn(self, item);
     }
+}
+
+/// The path of `#[path = "..."]`.
+fn path_of(attributes: &[syn::Attribute]) -> Option<String> {
+    attributes.iter().find_map(|attribute| {
+        let pair = attribute.meta.require_name_value().ok()?;
+        match &pair.value {
+            syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. })
+                if pair.path.is_ident("path") =>
+            {
+                Some(path.value())
+            }
+            _ => None,
+        }
+    })
 }
 
 /// Whether an item is compiled for tests only.
