@@ -54,8 +54,8 @@ pub(super) fn run(selection: &Selection, settings: &Settings) -> Result<Vec<Test
     if settings.full {
         nextest.env("OUTBOARD_FULL", "1").env("OUTBOARD_SOURCES", sources::directory());
     } else {
-        // Properties find new counterexamples in `--full`.
-        nextest.env("PROPTEST_RNG_SEED", "1");
+        // Properties and histories find new counterexamples in `--full`.
+        nextest.env("PROPTEST_RNG_SEED", "1").env("OUTBOARD_SEED", "1");
     }
     let place = command::root().join(REPORT);
     if let Err(error) = fs::remove_file(&place)

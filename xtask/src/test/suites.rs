@@ -79,7 +79,7 @@ pub const SUITES: &[Suite] = &[
         needs: &[],
         tests: &[],
         checks: Some((Lane::First, house_rules)),
-        budget: 15,
+        budget: 30,
     },
     Suite {
         name: "licences",
