@@ -32,7 +32,7 @@ use claims::ClaimChecks;
 use limit::SendLimit;
 use outboard_cluster::hub::{Exposed, Hub, PeerId};
 use outboard_verbs::SharedRegion;
-pub(crate) use report::{MemberProgress, short};
+pub(crate) use report::{MemberProgress, SendReach, short};
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What the relay wants done, done: peers are told, memory is exposed and written, threads work.
 
 use super::work::LOOK_AFTER;
-use super::{CastHub, CastMember, CastTag, MemberResult, WorkDone, of_machine};
+use super::{CastHub, CastMember, CastTag, MemberResult, SendReach, WorkDone, of_machine};
 use crate::protocol::{CastMessage, PROTOCOL, WantedSlot, immediate};
 use crate::receive::AtOnce;
 use crate::relay::{Action, ChunkWant};
@@ -85,7 +85,9 @@ impl CastMember {
             None => self.window.slice(range).map_err(of_machine)?,
         };
         let tag = CastTag { session: self.setup.session, to, slot: from };
-        self.progress.sends(Instant::now(), to, memory.len() as u64);
+        let is_far = self.relay.crosses(to);
+        let reach = if is_far { SendReach::OtherSwitch } else { SendReach::SameSwitch };
+        self.progress.sends(Instant::now(), (to, reach), memory.len() as u64);
         if let Err(error) = hub.write_immediate(peer, target, (memory, immediate(chunk, into)), tag)
         {
             // The end of its connection frees the slot.

@@ -41,11 +41,19 @@ struct RateMeter {
     busy: Duration,
 }
 
-/// To all together, and to each.
+/// Whether a node's sends cross a link between switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendReach {
+    SameSwitch,
+    OtherSwitch,
+}
+
+/// To all together, to those below the same switch, and to each.
 #[derive(Debug, Default)]
 struct SendRates {
     all: RateMeter,
-    links: BTreeMap<u32, RateMeter>,
+    near: RateMeter,
+    links: BTreeMap<u32, (SendReach, RateMeter)>,
     /// Bytes of a Write, the latest one.
     chunk_len: u64,
 }
@@ -56,18 +64,23 @@ impl MemberProgress {
         self.arrived_chunks += 1;
     }
 
-    pub(crate) fn sends(&mut self, now: Instant, to: u32, len: u64) {
+    pub(crate) fn sends(&mut self, now: Instant, (to, reach): (u32, SendReach), len: u64) {
         self.sending.chunk_len = len;
         self.sending.all.begin(now);
-        self.sending.links.entry(to).or_default().begin(now);
+        let link = self.sending.links.entry(to).or_insert_with(|| (reach, RateMeter::default()));
+        link.1.begin(now);
+        if link.0 == SendReach::SameSwitch {
+            self.sending.near.begin(now);
+        }
     }
 
     pub(crate) fn sent(&mut self, now: Instant, to: u32, len: u64) {
         self.sent_chunks += 1;
         self.receivers.insert(to);
-        if let Some(link) = self.sending.links.get_mut(&to) {
+        if let Some((reach, link)) = self.sending.links.get_mut(&to) {
             link.end(now, 1, len);
-            self.sending.all.end(now, 1, len);
+            let reach = *reach;
+            self.sending.end(now, reach, (1, len));
         }
     }
 
@@ -83,8 +96,8 @@ impl MemberProgress {
 
     /// Nothing is under way to a node any more.
     pub(crate) fn lost(&mut self, now: Instant, to: u32) {
-        if let Some(link) = self.sending.links.remove(&to) {
-            self.sending.all.end(now, link.under_way, 0);
+        if let Some((reach, link)) = self.sending.links.remove(&to) {
+            self.sending.end(now, reach, (link.under_way, 0));
         }
     }
 
@@ -196,12 +209,32 @@ impl RateMeter {
 }
 
 impl SendRates {
+    fn end(&mut self, now: Instant, reach: SendReach, (writes, bytes): (u32, u64)) {
+        self.all.end(now, writes, bytes);
+        if reach == SendReach::SameSwitch {
+            self.near.end(now, writes, bytes);
+        }
+    }
+
     fn take(&mut self, now: Instant) -> Vec<SentRate> {
         let len = self.chunk_len;
-        let all = self.all.take(now, None, len);
+        let (all, near) = (self.all.take(now, None, len), self.near.take(now, None, len));
+        let is_far = |(reach, _): &(SendReach, RateMeter)| *reach == SendReach::OtherSwitch;
+        // A link between switches is as slow as it is, whoever sends over it: what it holds up is
+        // no rate of this node's. Both are less than the node can, so the higher one counts.
+        let all = match self.links.values().any(is_far) {
+            true => near.map(|near| all.map_or(near, |all| all.faster(near))),
+            false => all,
+        };
         let links = self.links.iter_mut();
-        let links = links.filter_map(|(to, link)| link.take(now, Some(*to), len));
+        let links = links.filter_map(|(to, (_, link))| link.take(now, Some(*to), len));
         all.into_iter().chain(links).collect()
+    }
+}
+
+impl SentRate {
+    fn faster(self, other: Self) -> Self {
+        if self.bytes_per_second < other.bytes_per_second { other } else { self }
     }
 }
 
@@ -236,22 +269,48 @@ mod tests {
         let (began, ms) = (Instant::now(), Duration::from_millis);
         let mut progress = MemberProgress::default();
         // Two at once, then a pause.
-        progress.sends(began, 1, 1_000_000);
-        progress.sends(began, 2, 1_000_000);
+        progress.sends(began, (1, SendReach::SameSwitch), 1_000_000);
+        progress.sends(began, (2, SendReach::SameSwitch), 1_000_000);
         progress.sent(began + ms(100), 1, 1_000_000);
         progress.sent(began + ms(200), 2, 1_000_000);
         let rates = [rate(None, 10_000_000), rate(Some(1), 10_000_000), rate(Some(2), 5_000_000)];
         assert_eq!(progress.sending.take(began + ms(900)), rates);
         assert_eq!(progress.sending.take(began + ms(950)), [], "nothing since");
-        progress.sends(began + ms(1_000), 1, 1_000_000);
+        progress.sends(began + ms(1_000), (1, SendReach::SameSwitch), 1_000_000);
         assert_eq!(progress.sending.take(began + ms(1_500)), at_most(2_000_000));
         assert_eq!(progress.sending.take(began + ms(5_000)), at_most(250_000));
         progress.sent(began + ms(9_000), 1, 1_000_000);
         let rates = [rate(None, 125_000), rate(Some(1), 125_000)];
         assert_eq!(progress.sending.take(began + ms(9_100)), rates);
         // Nothing is under way to a node that is lost.
-        progress.sends(began + ms(9_100), 1, 1_000_000);
+        progress.sends(began + ms(9_100), (1, SendReach::SameSwitch), 1_000_000);
         progress.lost(began + ms(9_200), 1);
         assert_eq!(progress.sending.take(began + ms(9_900)), []);
+    }
+
+    #[test]
+    fn a_slow_link_between_switches_is_no_rate_of_the_node_that_sends_over_it() {
+        let (began, ms) = (Instant::now(), Duration::from_millis);
+        let (near, far) = ((1, SendReach::SameSwitch), (2, SendReach::OtherSwitch));
+        // To another switch in 400 ms, meanwhile to its own in a quarter of that.
+        let mut progress = MemberProgress::default();
+        progress.sends(began, far, 1_000_000);
+        progress.sends(began + ms(100), near, 1_000_000);
+        progress.sent(began + ms(200), 1, 1_000_000);
+        progress.sent(began + ms(400), 2, 1_000_000);
+        let links = [rate(Some(1), 10_000_000), rate(Some(2), 2_500_000)];
+        let rates = progress.sending.take(began + ms(400));
+        assert_eq!(rates, [&[rate(None, 10_000_000)], &links[..]].concat());
+        // To another switch alone: that shows nothing.
+        progress.sends(began + ms(500), far, 1_000_000);
+        progress.sent(began + ms(900), 2, 1_000_000);
+        assert_eq!(progress.sending.take(began + ms(900)), [rate(Some(2), 2_500_000)]);
+        // To both, as fast as it can.
+        progress.sends(began + ms(900), far, 1_000_000);
+        progress.sends(began + ms(900), near, 1_000_000);
+        progress.sent(began + ms(1_100), 1, 1_000_000);
+        progress.sent(began + ms(1_100), 2, 1_000_000);
+        let rates = progress.sending.take(began + ms(1_100));
+        assert_eq!(rates[0], rate(None, 10_000_000));
     }
 }

@@ -1,17 +1,50 @@
 //! What a node asks of others, and takes back: chunks, each into a slot of its window.
 
 use super::{Action, ChunkWant, Relay, WindowSlot};
-use crate::schedule::Transfer;
+use crate::schedule::{NodeRole, Situation, Transfer};
 
 impl Relay {
-    /// Takes back all that was asked for, and asks anew.
+    /// Takes back all that was asked for.
     pub(super) fn take_back(&mut self) {
         self.claims.forget_turns();
+        self.coming.clear();
         self.demands.unask(&self.asked, |_| true);
         // The node that has a chunk now may have waited for it from this one.
         let asked: Vec<u32> = self.asked.keys().copied().collect();
         asked.into_iter().for_each(|chunk| self.cancel(chunk));
-        self.go_on();
+    }
+
+    /// What was taken back may be under way. If it is asked of a relay, which will send it or say
+    /// that it does not, it is asked of no other before: it would cross slow links twice. Nobody
+    /// waits for nodes that are slow, nor over a connection that is cut.
+    pub(super) fn await_relays(&mut self) {
+        let Situation { nodes, cut, .. } = self.schedule.situation();
+        let is_cut = |of| cut.contains(&(self.node, of)) || cut.contains(&(of, self.node));
+        let answers = |of: u32| {
+            let is_relay = nodes.get(of as usize).is_some_and(|node| node.role == NodeRole::Relay);
+            is_relay && !is_cut(of) && !self.gone.contains(&of)
+        };
+        let awaited = self.cancelled.iter().filter(|((of, _), _)| answers(*of));
+        self.coming = awaited.map(|((of, _), chunk)| (*chunk, *of)).collect();
+    }
+
+    /// Whether a chunk may come without being asked for.
+    fn is_put_off(&self, chunk: u32) -> bool {
+        let may_come = self.coming.range((chunk, 0)..=(chunk, u32::MAX)).next().is_some();
+        may_come || self.is_claimed(chunk)
+    }
+
+    /// What was taken back does not come.
+    pub(super) fn comes_not(&mut self, chunk: u32, from: u32) {
+        self.coming.remove(&(chunk, from));
+        self.take_up(chunk);
+    }
+
+    /// Asks for a chunk whose turn was put off, unless it may still come.
+    pub(super) fn take_up(&mut self, chunk: u32) {
+        if !self.is_put_off(chunk) {
+            self.claims.take_up(chunk);
+        }
     }
 
     /// Asks for the next chunks of this node's list, as long as there are slots.
@@ -31,7 +64,7 @@ impl Relay {
             return self.ask_swarm();
         }
         while let Some(Transfer { chunk, from, .. }) = self.inbox.peek().copied() {
-            if !self.is_claimed(chunk) {
+            if !self.is_put_off(chunk) {
                 if !self.ask_for(chunk, from, self.claims.spare()) {
                     return;
                 }

@@ -1,6 +1,7 @@
-//! Chunks that this node may have without being sent them: those that a broken cast has left, and
-//! those in files that are there. Until they are checked they are neither asked for nor held; what
-//! turns out not to be here is asked for then, of the node whose turn it was.
+//! Chunks that this node may have without asking for them: those that a broken cast has left, those
+//! in files that are there, and those that were taken back and may be under way. Until that is
+//! known they are neither asked for nor held; what turns out not to be here is asked for then, of
+//! the node whose turn it was.
 //!
 //! Senders go by their lists and look ahead a little only. The first chunk whose turn was put off
 //! therefore finds a slot when it turns out not to be here: one is kept for it.
@@ -64,6 +65,10 @@ impl Claims {
     /// A chunk is not here.
     pub(super) fn refute(&mut self, chunk: u32) {
         self.refuted.insert(chunk);
+    }
+
+    /// A chunk is to be asked for, if its turn has come.
+    pub(super) fn take_up(&mut self, chunk: u32) {
         if let Some(at) = self.order.remove(&chunk)
             && let Some(turn) = self.put_off.remove(&at)
         {

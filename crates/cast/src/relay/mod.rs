@@ -6,7 +6,8 @@
 //! list. So a chunk crosses each connection once, a sender never waits for room that is there, and
 //! after a death the same question goes to another node. What a node has by another way it says
 //! to the sender in its list, which then passes over it. What it takes back may be under way
-//! already: its slot is free when the chunk has come, or the sender says that it drops it.
+//! already: its slot is free when the chunk has come, or the sender says that it drops it. Until
+//! then it is asked of no other node, if the sender is a relay still.
 //!
 //! A chunk that a program waits for is demanded: asked for out of turn.
 //!
@@ -61,6 +62,8 @@ pub struct Relay {
     /// By node and slot, the chunks that are no longer wanted of it: it still writes them, or says
     /// that it drops them.
     cancelled: BTreeMap<(u32, u32), u32>,
+    /// Those of them, with their nodes, that are asked of no other node before that is known.
+    coming: BTreeSet<(u32, u32)>,
     /// The chunk that is read from files.
     loading: Option<u32>,
     sending: Vec<SendUnderWay>,
@@ -99,6 +102,7 @@ impl Relay {
             wants: Wants::default(),
             asked: BTreeMap::new(),
             cancelled: BTreeMap::new(),
+            coming: BTreeSet::new(),
             loading: None,
             sending: Vec::new(),
             sends_ended: 0,
@@ -168,6 +172,7 @@ impl Relay {
             self.asked.remove(&chunk);
         } else if self.cancelled.get(&(from, slot)) == Some(&chunk) {
             self.cancelled.remove(&(from, slot));
+            self.coming.remove(&(chunk, from));
         } else {
             return Err(RelayFault::Unasked { chunk, slot });
         }
@@ -188,8 +193,9 @@ impl Relay {
     /// # Errors
     /// The peer is at fault.
     pub fn dropped(&mut self, by: u32, slot: u32) -> Result<(), RelayFault> {
-        self.cancelled.remove(&(by, slot)).ok_or(RelayFault::NotCancelled { slot })?;
+        let chunk = self.cancelled.remove(&(by, slot)).ok_or(RelayFault::NotCancelled { slot })?;
         self.slots.set(slot, WindowSlot::Free);
+        self.comes_not(chunk, by);
         self.go_on();
         Ok(())
     }
@@ -212,8 +218,9 @@ impl Relay {
             _ if is_good => self.slots.set(slot, WindowSlot::Held { chunk, sending: 0 }),
             _ => self.slots.set(slot, WindowSlot::Free),
         }
-        if is_good {
-            self.holds(chunk);
+        match is_good {
+            true => self.holds(chunk),
+            false => self.take_up(chunk),
         }
         self.release(slot);
         self.go_on();
@@ -254,6 +261,8 @@ impl Relay {
         let cancelled = self.cancelled.extract_if((peer, 0)..=(peer, u32::MAX), |_, _| true);
         let free: Vec<u32> = asked.chain(cancelled.map(|((_, slot), _)| slot)).collect();
         free.into_iter().for_each(|slot| self.slots.set(slot, WindowSlot::Free));
+        let came: Vec<u32> = self.coming.iter().filter(|c| c.1 == peer).map(|c| c.0).collect();
+        came.into_iter().for_each(|chunk| self.comes_not(chunk, peer));
         let sends = self.sending.extract_if(.., |sending| sending.to == peer);
         sends.for_each(|sending| self.slots.note_sent(sending.slot));
         self.go_on();
@@ -282,6 +291,7 @@ impl Relay {
             self.holds(chunk);
         } else {
             self.claims.refute(chunk);
+            self.take_up(chunk);
         }
         self.demands.take_up(|known| known == chunk);
         self.go_on();
@@ -303,6 +313,12 @@ impl Relay {
         self.go_on();
     }
 
+    /// Whether what is sent to a node crosses a link between switches.
+    #[must_use]
+    pub fn crosses(&self, to: u32) -> bool {
+        self.schedule.switches().are_apart(self.node, to)
+    }
+
     /// The nodes that want of this one what it holds and has not begun to send to them.
     #[must_use]
     pub fn owes(&self) -> BTreeSet<u32> {
@@ -318,6 +334,7 @@ impl Relay {
         self.swarm = Some(Swarm::new(self.node, nodes.len(), *chunks));
         self.wants.serve_all();
         self.take_back();
+        self.go_on();
     }
 
     /// A peer says what it holds: chunks of this cast. Counts [without a
@@ -338,6 +355,8 @@ impl Relay {
         self.outbox = schedule.outbox(self.node);
         self.wants.keep_as_leftovers();
         self.take_back();
+        self.await_relays();
+        self.go_on();
     }
 
     /// Asks and sends what can be asked and sent now.

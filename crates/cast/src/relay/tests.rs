@@ -3,7 +3,7 @@
 mod world;
 
 use super::*;
-use crate::schedule::{ScheduleKind, Situation};
+use crate::schedule::{NodeRole, ScheduleKind, Situation};
 use proptest::prelude::*;
 use std::num::NonZeroU32;
 use world::{Event, NodeClaims, OUTSIDE, World};
@@ -47,6 +47,65 @@ proptest! {
         while world.step() {}
         world.check();
     }
+}
+
+proptest! {
+    #[test]
+    fn new_schedules_send_nothing_twice(
+        kind in kinds(), nodes in 2_u32..16, chunks in 1_u32..40, slots in 3_u32..9, seed: u64,
+        schedules in prop::collection::vec((kinds(), 0_usize..200), 1..5),
+    ) {
+        let mut world = World::new(kind, nodes, chunks, slots, seed);
+        world.start();
+        for (kind, steps) in schedules {
+            let _all = (0..steps).all(|_| world.step());
+            world.replan(kind);
+        }
+        while world.step() {}
+        world.check();
+        prop_assert_eq!(world.sent.len() as u64, u64::from(nodes - 1) * u64::from(chunks));
+        prop_assert!(world.sent.values().all(|times| *times == 1), "{:?}", world.sent);
+    }
+}
+
+/// What a relay asks now: of which node, which chunk, into which slot.
+fn asks(relay: &mut Relay) -> Vec<(u32, u32, u32)> {
+    let actions = std::iter::from_fn(|| relay.next_action());
+    let asked = actions.filter_map(|action| match action {
+        Action::Tell { to, chunk, want: ChunkWant::Into { slot } } => Some((to, chunk, slot)),
+        _ => None,
+    });
+    asked.collect()
+}
+
+#[test]
+fn what_may_be_under_way_is_asked_of_no_other_node_before_that_is_known() {
+    let schedule = |kind, role| {
+        let mut situation = Situation::fresh(4, 2);
+        situation.nodes[1].role = role;
+        Schedule::new(kind, situation).expect("a schedule")
+    };
+    let before = schedule(ScheduleKind::Chain, NodeRole::Relay);
+    let after = schedule(ScheduleKind::Star, NodeRole::Relay);
+    let replanned = || {
+        let mut relay = Relay::new(2, &before, 8);
+        let asked = asks(&mut relay);
+        assert!(asked.iter().map(|ask| (ask.0, ask.1)).eq([(1, 0), (1, 1)]), "{asked:?}");
+        relay.replan(&after);
+        assert_eq!(asks(&mut relay), [], "of the source, what the relay may have sent");
+        (relay, asked[0].2, asked[1].2)
+    };
+    let (mut relay, first, second) = replanned();
+    relay.arrived(1, 0, first).expect("it was under way");
+    relay.dropped(1, second).expect("taken back");
+    assert!(asks(&mut relay).iter().map(|ask| (ask.0, ask.1)).eq([(0, 1)]));
+    // Of a node that is gone or slow nobody waits for anything.
+    let (mut relay, ..) = replanned();
+    relay.lost(1);
+    assert_eq!(asks(&mut relay).len(), 2);
+    let mut relay = Relay::new(2, &before, 8);
+    relay.replan(&schedule(ScheduleKind::Star, NodeRole::Leaf));
+    assert!(asks(&mut relay).iter().filter(|ask| ask.0 == 0).count() == 2);
 }
 
 #[test]

@@ -14,12 +14,13 @@
 //! step, and not only every hop, takes a latency longer.
 //!
 //! Reading order: `kind`, `chunk_set`, `situation`, `overlay` and what implements it (`binomial`,
-//! `two_tree`, `tree`, `switches`), `transfers`, `link`, `plan` and `choice`, `topology`.
+//! `two_tree`, `tree`, `switches`), `leaves`, `transfers`, `link`, `plan` and `choice`, `topology`.
 
 mod binomial;
 mod choice;
 mod chunk_set;
 mod kind;
+mod leaves;
 mod link;
 mod overlay;
 mod plan;
@@ -32,19 +33,20 @@ mod transfers;
 mod tree;
 mod two_tree;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use chunk_set::{ChunkRuns, ChunkSet};
 pub use kind::{ScheduleKind, UnknownSchedule};
 pub use link::LinkModel;
 pub use plan::{CastPlan, PlanError, PlanRequest};
-pub use situation::{NodeRole, NodeState, Situation};
+pub use situation::{NodeRole, NodeState, NodeSwitches, Situation};
 pub use topology::{NodeOrder, Topology, TopologyError};
 pub use transfers::{Inbox, Outbox, SendLane, Transfer};
 
 use binomial::{Binomial, sorted};
-use overlay::{FEEDERS_MAX, Overlay};
+use leaves::LeafFeeders;
+use overlay::Overlay;
 use switches::SwitchChain;
 use tree::ArityTree;
 use two_tree::TwoTree;
@@ -92,6 +94,7 @@ pub struct Schedule {
     leaves: Vec<u32>,
     /// By leaf, the ranks that serve it, in turn.
     feeders: Vec<Vec<u32>>,
+    switches: NodeSwitches,
 }
 
 impl Schedule {
@@ -104,15 +107,17 @@ impl Schedule {
         check(&situation)?;
         let nodes = situation.nodes.len();
         let root = root(&situation).ok_or(ScheduleError::NobodyAlive { nodes })?;
-        let (ranks, switches) = ranks(&situation, root);
+        let (ranks, sizes) = ranks(&situation, root);
         let leaves: Vec<u32> = live(&situation, NodeRole::Leaf).filter(|n| *n != root).collect();
         let held = held(&situation, ranks.iter().chain(&leaves));
         let lost: ChunkSet = held.missing(situation.chunks).iter().collect();
         let gathers = gathers(&situation, &ranks, &leaves, &lost);
         let order = order(&situation, &ranks, &lost);
         let size = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
-        let overlay = overlay(kind, size, order.len(), &switches);
-        let feeders = leaf_feeders(&situation, &overlay.feeders(), &ranks, &leaves);
+        let overlay = overlay(kind, size, order.len(), &sizes);
+        let switches = NodeSwitches::new(nodes, &situation.switches);
+        let feeders = LeafFeeders::new(&situation, &switches, &ranks);
+        let feeders = feeders.of_all(&leaves, &overlay.feeders());
         let mut rank_of = vec![None; nodes];
         for (rank, node) in (0..).zip(&ranks) {
             rank_of[*node as usize] = Some(rank);
@@ -128,6 +133,7 @@ impl Schedule {
             lost,
             leaves,
             feeders,
+            switches,
         };
         Ok(Arc::new(schedule))
     }
@@ -142,6 +148,12 @@ impl Schedule {
     #[must_use]
     pub fn situation(&self) -> &Situation {
         &self.situation
+    }
+
+    /// The switch of each node.
+    #[must_use]
+    pub fn switches(&self) -> &NodeSwitches {
+        &self.switches
     }
 
     /// The node from which chunks start: the source, or the relay that holds most if it is dead.
@@ -234,33 +246,6 @@ impl Schedule {
         let feeders = self.feeders[leaf].iter().enumerate();
         feeders.filter(|(_, feeder)| **feeder == rank).map(|(turn, _)| turn).collect()
     }
-}
-
-/// By leaf, the ranks that serve it, in turn: the first one is served by those that have sends to
-/// spare, any other one by a few of all but the root. Those whose connection with it is cut do not
-/// serve it; if that leaves none, the root does.
-fn leaf_feeders(
-    situation: &Situation,
-    spare: &[u32],
-    ranks: &[u32],
-    leaves: &[u32],
-) -> Vec<Vec<u32>> {
-    let cut: HashSet<(u32, u32)> =
-        situation.cut.iter().flat_map(|&(a, b)| [(a, b), (b, a)]).collect();
-    let others = u32::try_from(ranks.len() - 1).unwrap_or(u32::MAX);
-    let feeders_of = |(index, leaf): (usize, &u32)| {
-        let turns = u32::try_from(index).unwrap_or(u32::MAX).wrapping_mul(FEEDERS_MAX);
-        let mut feeders: Vec<u32> = match index == 0 || others == 0 {
-            true => spare.to_vec(),
-            false => (0..others.min(FEEDERS_MAX))
-                .map(|turn| turns.wrapping_add(turn) % others + 1)
-                .collect(),
-        };
-        feeders.retain(|rank| !cut.contains(&(ranks[*rank as usize], *leaf)));
-        let is_alone = cut.contains(&(*leaf, *leaf)) || feeders.is_empty();
-        if is_alone { vec![0] } else { feeders }
-    };
-    leaves.iter().enumerate().map(feeders_of).collect()
 }
 
 /// The schedule of a kind over ranks and positions; `switches` are numbers of ranks.

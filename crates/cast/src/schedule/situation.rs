@@ -47,6 +47,34 @@ pub struct Situation {
     pub cut: Vec<(u32, u32)>,
 }
 
+/// Which switch each node is below.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeSwitches(Vec<u32>);
+
+impl NodeSwitches {
+    /// Of so many nodes; `sizes` as in [`Situation::switches`].
+    #[must_use]
+    pub fn new(nodes: usize, sizes: &[u32]) -> Self {
+        let mut of_node = Vec::with_capacity(nodes);
+        for (number, size) in (0..).zip(sizes.iter().map(|size| *size as usize)) {
+            of_node.resize(of_node.len().saturating_add(size).min(nodes), number);
+        }
+        of_node.resize(nodes, u32::MAX);
+        Self(of_node)
+    }
+
+    /// Whether what one node sends to another crosses a link between switches.
+    #[must_use]
+    pub fn are_apart(&self, one: u32, other: u32) -> bool {
+        self.0.get(one as usize) != self.0.get(other as usize)
+    }
+
+    /// A number that all nodes below a node's switch have.
+    pub(super) fn of(&self, node: u32) -> u32 {
+        self.0.get(node as usize).copied().unwrap_or(u32::MAX)
+    }
+}
+
 impl Situation {
     /// The beginning: the source holds all `chunks`, the other nodes none; `nodes` counts the
     /// source.

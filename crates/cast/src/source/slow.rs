@@ -5,7 +5,8 @@
 //! than they differ among each other. Where the machines themselves are the bottleneck, rates
 //! differ much, and nobody is slow. Chunks must wait for it, too: a node that sends little because
 //! it has little is not to blame. A link that is slow has two ends; the receiver is blamed, unless
-//! another link of the sender's is slow as well.
+//! another link of the sender's is slow as well. A link between switches is as slow as it is,
+//! whoever uses it: nobody at its ends is judged by it.
 //!
 //! Each finding costs all nodes a new plan. It is therefore made only if the node would hold the
 //! others up for longer than that takes, after ever longer pauses, for a part of the nodes only,
@@ -17,7 +18,7 @@ mod rates;
 mod trial;
 
 use crate::protocol::NodeReport;
-use crate::schedule::{NodeRole, Schedule};
+use crate::schedule::{NodeRole, NodeSwitches, Schedule};
 pub(super) use frozen::FrozenWatch;
 use lag::LagWatch;
 use rates::{Comparison, RateSample, RateTrack};
@@ -83,6 +84,8 @@ pub(super) struct SlowWatch {
     /// Since when nodes are found slow.
     since: BTreeMap<u32, Instant>,
     found: BTreeMap<u32, SlowRecord>,
+    /// A link between two of them is as slow as it is: that says nothing of the nodes at its ends.
+    switches: NodeSwitches,
     /// No finding before this, and the pause after it.
     next: Option<(Instant, Duration)>,
 }
@@ -98,6 +101,7 @@ impl SlowWatch {
             frozen: FrozenWatch::default(),
             since: BTreeMap::new(),
             found: BTreeMap::new(),
+            switches: NodeSwitches::default(),
             next: None,
         }
     }
@@ -117,7 +121,10 @@ impl SlowWatch {
 
     /// Nodes go on by a schedule.
     pub(super) fn planned(&mut self, schedule: &Schedule) {
-        self.lags.planned(schedule.single_feeders());
+        self.switches = schedule.switches().clone();
+        let mut feeders = schedule.single_feeders();
+        feeders.retain(|node, feeder| !self.switches.are_apart(*node, *feeder));
+        self.lags.planned(feeders);
     }
 
     /// A node, or the source, says how it is doing.
@@ -131,6 +138,7 @@ impl SlowWatch {
             };
             match rate.to {
                 None => self.nodes.entry(node).or_default().sent.note(sample(None)),
+                Some(to) if self.switches.are_apart(node, to) => {}
                 // Only those that report have rates.
                 Some(to) => {
                     let receiver = self.nodes.get_mut(&to);

@@ -185,6 +185,15 @@ impl World {
         self.relays[dead as usize] = None;
         self.queues.retain(|(from, to), _| *from != dead && *to != dead);
         let nodes = u32::try_from(self.relays.len()).expect("few");
+        for node in (0..nodes).filter(|node| *node != dead) {
+            self.push(OUTSIDE, node, Event::Lost { peer: dead });
+        }
+        self.replan(kind);
+    }
+
+    /// All hear of another schedule, from what they hold, sooner or later.
+    pub(super) fn replan(&mut self, kind: ScheduleKind) {
+        let nodes = u32::try_from(self.relays.len()).expect("few");
         let mut situation = Situation::fresh(nodes, self.chunks);
         for (state, relay) in situation.nodes.iter_mut().zip(&self.relays) {
             match relay {
@@ -194,8 +203,8 @@ impl World {
         }
         self.schedules.push(Schedule::new(kind, situation).expect("a schedule"));
         let number = self.schedules.len() - 1;
-        for node in (0..nodes).filter(|node| *node != dead) {
-            self.push(OUTSIDE, node, Event::Lost { peer: dead });
+        for node in 0..nodes {
+            // The dead hear nothing.
             self.push(OUTSIDE, node, Event::Replan { number });
         }
     }

@@ -47,10 +47,15 @@ fn a_source_outside_the_tree_is_with_the_first_switch() {
 
 /// How often chunks come into a switch from another one.
 fn crossings(kind: ScheduleKind, sizes: &[u32], chunks: u32) -> Vec<u32> {
-    let nodes = sizes.iter().sum();
-    let mut situation = Situation::fresh(nodes, chunks);
+    let mut situation = Situation::fresh(sizes.iter().sum(), chunks);
     situation.switches = sizes.to_vec();
+    crossings_of(kind, situation)
+}
+
+fn crossings_of(kind: ScheduleKind, situation: Situation) -> Vec<u32> {
+    let sizes = situation.switches.clone();
     let schedule = Schedule::new(kind, situation).unwrap();
+    let nodes = count(&schedule);
     let switch = |node: u32| {
         let mut end = 0;
         sizes.iter().position(|size| {
@@ -74,6 +79,26 @@ fn a_chunk_crosses_each_link_between_switches_once() {
     }
     let hypercube = crossings(ScheduleKind::BinomialPipeline, &[4, 7, 1, 16], 10);
     assert!(hypercube.iter().sum::<u32>() > 100, "{hypercube:?}");
+}
+
+#[test]
+fn a_leaf_is_fed_from_its_own_switch() {
+    let at = |leaves: &[usize], cut: &[(u32, u32)]| {
+        let mut situation = Situation::fresh(16, 40);
+        situation.switches = vec![8, 7, 1];
+        situation.cut = cut.to_vec();
+        leaves.iter().for_each(|leaf| situation.nodes[*leaf].role = NodeRole::Leaf);
+        situation
+    };
+    for kind in [ScheduleKind::Switches, ScheduleKind::Chain] {
+        for leaves in [&[4][..], &[9], &[8, 9, 10], &[1, 4, 7, 14], &[1, 2, 3, 4, 5, 6, 7]] {
+            assert_eq!(crossings_of(kind, at(leaves, &[])), [0, 40, 40], "{kind} {leaves:?}");
+        }
+        // Where there is no other relay below its switch, or none that it is connected with.
+        assert_eq!(crossings_of(kind, at(&[15], &[])), [0, 40, 40], "{kind}");
+        let all = [8, 10, 11, 12, 13, 14].map(|node| (9, node));
+        assert_eq!(crossings_of(kind, at(&[9], &all)), [0, 80, 40], "{kind}");
+    }
 }
 
 fn error(text: &str) -> TopologyError {

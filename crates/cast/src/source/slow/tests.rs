@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::protocol::SentRate;
+use crate::schedule::{ScheduleKind, Situation};
 
 const MS: Duration = Duration::from_millis(1);
 const CHUNK_LEN: u32 = 1 << 17;
@@ -43,8 +44,11 @@ impl Rates {
         for &(from, to) in &self.links {
             let Some(bytes_per_second) = rate(from, to) else { continue };
             let sent = |to| SentRate { to, bytes_per_second, is_at_most: false };
-            let rates = vec![sent(None), sent(Some(to))];
-            let report = NodeReport { rates, owes: vec![to], ..NodeReport::default() };
+            // What goes to another switch is in no node's own rate.
+            let own = (!self.watch.switches.are_apart(from, to)).then(|| sent(None));
+            let rates = own.into_iter().chain([sent(Some(to))]).collect();
+            let owes = self.links.iter().filter(|link| link.0 == from).map(|link| link.1).collect();
+            let report = NodeReport { rates, owes, ..NodeReport::default() };
             self.watch.report(self.now, from, &report);
         }
         let standing = |(number, role): (&u32, &NodeRole)| NodeStanding {
@@ -204,4 +208,56 @@ fn a_node_that_keeps_up_as_a_leaf_is_a_relay_again_once() {
         }
     }
     assert_eq!(roles, [vec![], vec![5, 9], vec![], vec![5, 9]]);
+}
+
+/// Two switches, below which each node is fed by several; one of the first ones feeds node 9, the
+/// first of the second ones.
+fn two_switches() -> Rates {
+    let mut rates = Rates::chain(16);
+    let mut situation = Situation::fresh(16, CHUNKS);
+    situation.switches = vec![9, 7];
+    let schedule = Schedule::new(ScheduleKind::Switches, situation).expect("a schedule");
+    rates.watch.planned(&schedule);
+    rates.links.retain(|link| *link != (8, 9));
+    rates.links.push((2, 9));
+    rates.links.extend((2..16).filter(|to| !(9..11).contains(to)).map(|to| (to - 2, to)));
+    rates.links.extend([(13, 10), (5, 1)]);
+    rates
+}
+
+#[test]
+fn nobody_is_slow_at_the_ends_of_a_slow_link_between_switches() {
+    let mut rates = two_switches();
+    for step in 0..100 {
+        let is_far = |from, to| from < 9 && to >= 9;
+        rates.step(|from, to| Some(if is_far(from, to) { FULL / 5 } else { wavering(from, step) }));
+    }
+    assert_eq!(rates.findings, []);
+}
+
+#[test]
+fn a_slow_node_that_sends_to_another_switch_is_found() {
+    for slow in [2, 9] {
+        let mut rates = two_switches();
+        for step in 0..60 {
+            let is_slow = |from, to| from == slow || to == slow;
+            let is_far = |from, to| from < 9 && to >= 9;
+            rates.step(|from, to| match (is_far(from, to), is_slow(from, to)) {
+                (true, _) => Some(FULL / 5),
+                (false, true) => Some(FULL / 2),
+                (false, false) => Some(wavering(from, step)),
+            });
+        }
+        assert!(rates.leaves() == [slow], "{slow}: {:?}", rates.findings);
+    }
+}
+
+#[test]
+fn a_relay_that_another_switch_feeds_does_not_lag_for_that() {
+    let mut situation = Situation::fresh(16, CHUNKS);
+    situation.switches = vec![9, 7];
+    let schedule = Schedule::new(ScheduleKind::Chain, situation).expect("a schedule");
+    let mut watch = SlowWatch::new(CHUNKS, CHUNK_LEN);
+    watch.planned(&schedule);
+    assert_eq!((watch.lags.feeder(9), watch.lags.feeder(10)), (None, Some(9)));
 }

@@ -3,7 +3,7 @@
 //! nothing comes.
 
 use super::*;
-use crate::member::MemberProgress;
+use crate::member::{MemberProgress, SendReach};
 use crate::relay::{Action, ChunkWant, Relay};
 use crate::schedule::{NodeRole, Schedule, ScheduleKind, Situation};
 use crate::source::slow::{NodeStanding, SlowWatch};
@@ -163,7 +163,7 @@ impl Simulation {
                 }
                 Action::Load { chunk, slot } => out.push((node, Event::Loaded { chunk, slot })),
                 Action::Send { to, chunk, from, into } => {
-                    actor.progress.sends(self.now, to, 1);
+                    actor.progress.sends(self.now, (to, SendReach::SameSwitch), 1);
                     out.push((to, Event::Arrived { chunk, slot: into }));
                     out.push((node, Event::Sent { to, slot: from }));
                 }
