@@ -14,11 +14,12 @@
 //! step, and not only every hop, takes a latency longer.
 //!
 //! Reading order: `kind`, `chunk_set`, `situation`, `overlay` and what implements it (`binomial`,
-//! `two_tree`, `tree`, `switches`), `leaves`, `transfers`, `link`, `plan` and `choice`, `topology`.
+//! `two_tree`, `tree`, `switches`), `gathers`, `leaves`, `transfers`, `link`, `plan` and `choice`, `topology`.
 
 mod binomial;
 mod choice;
 mod chunk_set;
+mod gathers;
 mod kind;
 mod leaves;
 mod link;
@@ -45,6 +46,7 @@ pub use topology::{NodeOrder, Topology, TopologyError};
 pub use transfers::{Inbox, Outbox, SendLane, Transfer};
 
 use binomial::{Binomial, sorted};
+use gathers::Gathers;
 use leaves::LeafFeeders;
 use overlay::Overlay;
 use switches::SwitchChain;
@@ -87,8 +89,7 @@ pub struct Schedule {
     rank_of: Vec<Option<u32>>,
     /// Position in the pipeline to chunk.
     order: ChunkRuns,
-    /// Chunks that the root lacks, and the nodes that send them to it.
-    gathers: Vec<(u32, u32)>,
+    gathers: Gathers,
     lost: ChunkSet,
     /// Nodes that only receive.
     leaves: Vec<u32>,
@@ -111,10 +112,14 @@ impl Schedule {
         let leaves: Vec<u32> = live(&situation, NodeRole::Leaf).filter(|n| *n != root).collect();
         let held = held(&situation, ranks.iter().chain(&leaves));
         let lost: ChunkSet = held.missing(situation.chunks).iter().collect();
-        let gathers = gathers(&situation, &ranks, &leaves, &lost);
+        let gathers = Gathers::of_root(&situation, &ranks, &leaves, &lost);
         let order = order(&situation, &ranks, &lost);
         let size = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
         let overlay = overlay(kind, size, order.len(), &sizes);
+        let gathers = match kind {
+            ScheduleKind::Switches => gathers.with_switches(&situation, &ranks, &sizes),
+            _ => gathers,
+        };
         let switches = NodeSwitches::new(nodes, &situation.switches);
         let feeders = LeafFeeders::new(&situation, &switches, &ranks);
         let feeders = feeders.of_all(&leaves, &overlay.feeders());
@@ -195,10 +200,7 @@ impl Schedule {
         if let Some(leaf) = self.leaf_index(node) {
             peers.extend(self.feeders[leaf].iter().map(|rank| self.ranks[*rank as usize]));
         }
-        for (_, from) in &self.gathers {
-            peers.extend((*from == node).then(|| self.root()));
-            peers.extend((self.root() == node).then_some(*from));
-        }
+        peers.extend(self.gathers.peers(node));
         sorted(peers.into_iter())
     }
 
@@ -337,24 +339,4 @@ fn order(situation: &Situation, ranks: &[u32], lost: &ChunkSet) -> ChunkRuns {
         }
     }
     order
-}
-
-/// What the root lacks, and from whom it comes: from the relays in turn, from a leaf only if it
-/// alone has it.
-fn gathers(
-    situation: &Situation,
-    ranks: &[u32],
-    leaves: &[u32],
-    lost: &ChunkSet,
-) -> Vec<(u32, u32)> {
-    let mut known = situation.nodes[ranks[0] as usize].holds.clone();
-    known.unite(lost);
-    let holds = |node: &&u32, chunk| situation.nodes[**node as usize].holds.contains(chunk);
-    let holder = |turn: usize, chunk| {
-        let (before, after) = ranks.split_at(turn % ranks.len());
-        after.iter().chain(before).chain(leaves).find(|node| holds(node, chunk)).copied()
-    };
-    let missing = known.missing(situation.chunks);
-    let gathers = missing.iter().enumerate();
-    gathers.filter_map(|(turn, chunk)| Some((chunk, holder(turn, chunk)?))).collect()
 }

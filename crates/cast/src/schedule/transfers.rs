@@ -1,6 +1,7 @@
 //! A node's own transfers: what it sends, as an [`Outbox`] that is asked whenever there is room,
 //! and what it receives, as an iterator.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ const LOOKAHEAD: usize = 16;
 /// Why a chunk is sent, which is also its urgency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SendLane {
-    /// The root lacks the chunk: others wait for it.
+    /// The root lacks the chunk, or the first relay below a switch: others wait for it.
     Gather,
     /// One of the schedule's steps, to be made in order.
     Pipeline {
@@ -58,9 +59,8 @@ impl Schedule {
     /// What `node` sends.
     #[must_use]
     pub fn outbox(self: &Arc<Self>, node: u32) -> Outbox {
-        let gathers = self.gathers.iter().filter(|(_, from)| *from == node);
-        let mut gathers: Vec<u32> = gathers.map(|(chunk, _)| *chunk).collect();
-        gathers.reverse();
+        let mut gathers: Vec<Transfer> = self.gathers.sent(node).collect();
+        gathers.sort_unstable_by_key(|transfer| Reverse(transfer.chunk));
         let feeds = (0..self.leaves.len()).filter_map(|leaf| self.feed(node, leaf)).collect();
         let (schedule, ahead) = (Arc::clone(self), VecDeque::new());
         let mut outbox = Outbox { schedule, node, gathers, slot: 0, ahead, feeds };
@@ -116,7 +116,8 @@ impl Schedule {
         let chunk = self.order.chunk(position)?;
         let [from, to] = [from, to].map(|rank| self.ranks[rank as usize]);
         let lane = SendLane::Pipeline { step };
-        (!self.holds(to, chunk)).then_some(Transfer { chunk, from, to, lane })
+        let is_open = !self.holds(to, chunk) && !self.gathers.has(to, chunk);
+        is_open.then_some(Transfer { chunk, from, to, lane })
     }
 
     fn leaf_receive(&self, leaf: usize, slot: u64) -> Option<Transfer> {
@@ -128,21 +129,24 @@ impl Schedule {
     }
 
     fn receive_slots(&self, node: u32) -> u64 {
+        let gathers = self.gathers.received(node).len() as u64;
         match (self.rank(node), self.leaf_index(node)) {
-            (Some(0), _) => self.gathers.len() as u64,
-            (Some(rank), _) => self.overlay.receive_slots(rank),
+            (Some(0), _) => gathers,
+            (Some(rank), _) => gathers + self.overlay.receive_slots(rank),
             (None, Some(_)) => u64::from(self.situation.chunks),
             (None, None) => 0,
         }
     }
 
     fn receive_in(&self, node: u32, slot: u64) -> Option<Transfer> {
+        let gathers = self.gathers.received(node);
+        if let Some((chunk, from)) = gathers.get(usize::try_from(slot).ok()?) {
+            let (chunk, from) = (*chunk, *from);
+            return Some(Transfer { chunk, from, to: node, lane: SendLane::Gather });
+        }
         match (self.rank(node), self.leaf_index(node)) {
-            (Some(0), _) => {
-                let (chunk, from) = *self.gathers.get(usize::try_from(slot).ok()?)?;
-                Some(Transfer { chunk, from, to: node, lane: SendLane::Gather })
-            }
-            (Some(rank), _) => self.pipeline_receive(rank, slot),
+            (Some(0), _) => None,
+            (Some(rank), _) => self.pipeline_receive(rank, slot - gathers.len() as u64),
             (None, Some(leaf)) => self.leaf_receive(leaf, slot),
             (None, None) => None,
         }
@@ -170,8 +174,8 @@ impl Iterator for Inbox {
 pub struct Outbox {
     schedule: Arc<Schedule>,
     node: u32,
-    /// Chunks for the root, the next one last.
-    gathers: Vec<u32>,
+    /// What others wait for, the next one last.
+    gathers: Vec<Transfer>,
     slot: u64,
     /// The next transfers of the pipeline, [`LOOKAHEAD`] while there are so many.
     ahead: VecDeque<Transfer>,
@@ -190,7 +194,7 @@ impl Outbox {
     /// A situation is older than what was under way when it was made: if the receiver has got the
     /// chunk meanwhile, the transfer is ready, and its sender takes it and sends nothing.
     pub fn take(&mut self, mut ready: impl FnMut(&Transfer) -> bool) -> Option<Transfer> {
-        if let Some(transfer) = self.gather().filter(&mut ready) {
+        if let Some(transfer) = self.gathers.last().copied().filter(&mut ready) {
             self.gathers.pop();
             return Some(transfer);
         }
@@ -211,7 +215,7 @@ impl Outbox {
     /// The nodes that this one sends to next, some of them more than once: those of its next
     /// transfers, and its leaves.
     pub fn receivers(&self) -> impl Iterator<Item = u32> + '_ {
-        let gathers = self.gather().into_iter().map(|transfer| transfer.to);
+        let gathers = self.gathers.last().into_iter().map(|transfer| transfer.to);
         let fed = self.feeds.iter().filter(|feed| feed.head.is_some()).map(|feed| feed.leaf);
         gathers.chain(self.ahead.iter().map(|transfer| transfer.to)).chain(fed)
     }
@@ -221,12 +225,6 @@ impl Outbox {
     pub fn is_done(&self) -> bool {
         let fed = self.feeds.iter().all(|feed| feed.head.is_none());
         self.gathers.is_empty() && self.ahead.is_empty() && fed
-    }
-
-    fn gather(&self) -> Option<Transfer> {
-        let chunk = *self.gathers.last()?;
-        let (from, to) = (self.node, self.schedule.root());
-        Some(Transfer { chunk, from, to, lane: SendLane::Gather })
     }
 
     fn look_ahead(&mut self) {

@@ -8,6 +8,7 @@ use super::nodes::{CastNode, CastNodes};
 use super::service::SourceService;
 use crate::member::{CastHub, send};
 use crate::protocol::CastMessage;
+use crate::schedule::NodeSwitches;
 use outboard_cluster::hub::PeerId;
 use std::time::{Duration, Instant};
 
@@ -19,12 +20,13 @@ impl SourceService {
     pub(super) fn name_holders(&mut self, hub: &mut CastHub) {
         let holders = self.nodes.ready();
         let is_new = holders != self.named;
+        let switches = NodeSwitches::new(self.nodes.len(), &self.switches);
         for (number, peer) in self.nodes.readers() {
             let Some(node) = self.nodes.get(number) else { continue };
             if is_new || !std::mem::replace(&mut node.knows_holders, true) {
-                let others = holders.iter().copied().filter(|holder| *holder != number);
-                send(hub, peer, &CastMessage::ReadFrom { holders: others.collect() });
                 node.knows_holders = true;
+                let holders = self.nodes.holders_for(number, &switches);
+                send(hub, peer, &CastMessage::ReadFrom { holders });
             }
         }
         self.named = holders;
@@ -63,6 +65,16 @@ impl CastNodes {
         self.iter().filter(|(_, node)| node.is_ready).map(|(number, _)| number).collect()
     }
 
+    /// Those that a late node can read from: below its own switch, if a relay is there that gets
+    /// everything; else all.
+    fn holders_for(&self, number: u32, switches: &NodeSwitches) -> Vec<u32> {
+        let is_near = |other: u32| !switches.are_apart(other, number);
+        let is_relay = |node: &CastNode| node.takes_part() && !node.is_leaf;
+        let has_relay = self.iter().any(|(other, node)| is_near(other) && is_relay(node));
+        let others = self.ready().into_iter().filter(|other| *other != number);
+        others.filter(|other| !has_relay || is_near(*other)).collect()
+    }
+
     /// Those that read.
     pub(super) fn readers(&self) -> Vec<(u32, PeerId)> {
         let readers = self.iter().filter(|(_, node)| node.is_ready && node.reads_since.is_some());
@@ -86,5 +98,33 @@ impl CastNodes {
             since.is_some_and(|since| now > since + STALL_MAX)
         };
         self.iter().filter(|(_, node)| is_stalled(node)).map(|(number, _)| number).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_node_reads_below_its_own_switch_where_a_relay_is() {
+        let hosts: Vec<String> = (0..7).map(|node| format!("n{node}")).collect();
+        let mut nodes = CastNodes::new(&hosts, &[0, 1, 2, 3, 4, 5]);
+        let switches = NodeSwitches::new(7, &[3, 4]);
+        let now = Instant::now();
+        for (number, node) in nodes.iter_mut() {
+            node.is_ready = true;
+            // These came late.
+            let is_late = [2, 5, 6].contains(&number);
+            (node.is_leaf, node.reads_since) = (is_late, is_late.then_some(now));
+        }
+        assert_eq!(nodes.holders_for(2, &switches), [1]);
+        assert_eq!(nodes.holders_for(6, &switches), [3, 4, 5]);
+        assert_eq!(nodes.holders_for(6, &NodeSwitches::default()), [1, 2, 3, 4, 5]);
+        // Late ones have nothing but what they read, and one that is slow has little.
+        for lost in [3, 4] {
+            assert_eq!(nodes.holders_for(6, &switches), [3, 4, 5]);
+            nodes.get(lost).expect("there").is_leaf = true;
+        }
+        assert_eq!(nodes.holders_for(6, &switches), [1, 2, 3, 4, 5]);
     }
 }

@@ -101,6 +101,26 @@ fn a_leaf_is_fed_from_its_own_switch() {
     }
 }
 
+#[test]
+fn what_others_below_a_switch_hold_does_not_cross_to_its_new_first_relay() {
+    let kind = ScheduleKind::Switches;
+    let mut situation = Situation::fresh(16, 200);
+    situation.switches = vec![8, 7, 1];
+    let before = Schedule::new(kind, situation).unwrap();
+    for at in [0, 5, 30, 111, 203] {
+        let mut run = Lockstep::at(&before);
+        run.run(&before, at);
+        let situation = run.situation(&before, 8);
+        let mut there = ChunkSet::empty();
+        (9..15).for_each(|node| there.unite(&situation.nodes[node].holds));
+        let has_last = situation.nodes[15].holds.len();
+        let after = Schedule::new(kind, situation.clone()).unwrap();
+        Lockstep::at(&after).run_all(&after);
+        let crossed = crossings_of(kind, situation).into_iter().map(u64::from);
+        assert!(crossed.eq([0, 200 - there.len(), 200 - has_last]), "at {at}");
+    }
+}
+
 fn error(text: &str) -> TopologyError {
     Topology::parse(text, expand).unwrap_err()
 }
