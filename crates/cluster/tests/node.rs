@@ -13,12 +13,13 @@ use outboard_secure::{
 use outboard_testkit::eventually;
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 use setting::{Client, Directory, Node, identify, name, places, received, said, soon};
+use std::collections::VecDeque;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn address(node: &Node) -> (String, u16) {
     (node.host.name().to_owned(), node.host.port().expect("a port"))
@@ -279,44 +280,47 @@ fn thousands_of_half_open_handshakes_shut_no_client_out() {
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).expect("allowed");
     let hello = node_hello(&node);
-    let mut open = Vec::new();
-    for round in 1..=3000 {
-        let mut socket = connect(&node);
-        if round % 2 == 0 {
-            // An error is fine: the node may have closed the connection already.
-            let _sent = socket.write_all(&hello);
+    let (mut open, mut dialed) = (VecDeque::new(), 0);
+    // A busy machine's handshakes may be over before there are hundreds, but not each time. They
+    // end with time: where a client is reached and they are still there, it has not waited for it.
+    eventually("a client is reached beside hundreds", || {
+        // No more than wait in the kernel's queue: it would have the next one try again later.
+        for round in 0..100 {
+            let mut socket = connect(&node);
+            if round % 2 == 0 {
+                // An error is fine: the node may have closed the connection already.
+                let _sent = socket.write_all(&hello);
+            }
+            open.push_back(socket);
+            if open.len() > 900 {
+                open.pop_front();
+            }
         }
-        open.push(socket);
-        if open.len() > 900 {
-            open.remove(0);
-        }
-        if round % 500 == 0 {
-            let start = Instant::now();
-            node.client().talk(&node.host, "echo");
-            assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-        }
-    }
-    let status = node.status();
-    let under_way = status["handshakes"].as_u64().expect("a number");
-    assert!((400..=512).contains(&under_way), "{status}");
+        dialed += 100;
+        node.client().talk(&node.host, "echo");
+        let status = node.status();
+        let under_way = status["handshakes"].as_u64().expect("a number");
+        assert!(under_way <= 512, "{status}");
+        dialed >= 3000 && under_way >= 400
+    });
     // The time limit alone ends them.
     eventually("they are gone", || node.status()["handshakes"] == 0);
 }
 
+/// The time is over long before its last byte.
 #[test]
 fn an_byte_a_second_gains_no_time() {
     let node = Node::start("");
     let mut socket = connect(&node);
     socket.set_read_timeout(Some(Duration::from_millis(500))).expect("set");
-    let start = Instant::now();
     let hello = node_hello(&node);
     let gone = hello.iter().any(|byte| {
         let written = socket.write_all(&[*byte]).is_ok();
-        let closed = matches!(socket.read(&mut [0; 1]), Ok(0));
-        !written || closed
+        let answer = socket.read(&mut [0; 1]);
+        assert!(!matches!(answer, Ok(1)), "it was waited for");
+        !written || !matches!(answer, Err(error) if error.kind() == ErrorKind::WouldBlock)
     });
     assert!(gone, "it was waited for");
-    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
 }
 
 /// The first bytes of a right handshake.

@@ -21,6 +21,7 @@ use crate::object::find;
 use crate::pd::{ibv_alloc_pd, ibv_dealloc_pd};
 use crate::qp::*;
 use libc::c_int;
+use outboard_testkit::PATIENCE;
 use outboard_verbs::ConnectParams;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
@@ -101,9 +102,9 @@ impl Bed {
         a.set_state(IBV_QPS_INIT);
         b.set_state(IBV_QPS_INIT);
         a.native.start_connect(listener.local_addr(), &params, &events).unwrap();
-        let request = listener.next_request(Some(Duration::from_secs(5))).unwrap();
+        let request = listener.next_request(Some(PATIENCE)).unwrap();
         request.accept(&b.native, &params).unwrap();
-        events.next(Some(Duration::from_secs(5))).unwrap();
+        events.next(Some(PATIENCE)).unwrap();
         a.set_state(IBV_QPS_RTS);
         b.set_state(IBV_QPS_RTS);
     }
@@ -145,7 +146,7 @@ impl Bed {
         let mut found = Vec::new();
         let started = Instant::now();
         while found.len() < count {
-            assert!(started.elapsed() < Duration::from_secs(5), "{} of {count}", found.len());
+            assert!(started.elapsed() < PATIENCE, "{} of {count}", found.len());
             found.extend(self.poll_once(count - found.len()));
         }
         found

@@ -7,15 +7,14 @@ use common::{ANY, SEND, Side, address, connect, connect_with, pair};
 use outboard_testkit::{PATIENCE, eventually};
 use outboard_verbs::{
     Access, ConnectError, ConnectParams, OwnedBuf, QpConfig, RecvRequest, RnrPolicy, SendOp,
-    SgList, Status, VerbsError,
+    SendRequest, SgList, Status, VerbsError,
 };
 use std::cell::RefCell;
 use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -88,23 +87,25 @@ fn completions_that_are_always_there_do_not_starve_other_peers() {
     let (c, d) = (Side::new(), Side::in_domain(a.context.clone(), a.pd.clone(), |_| {}));
     connect(&c, &d);
     let mr = d.register(64, Access::REMOTE_READ);
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let (to, mut done) = (b.register(8, Access::REMOTE_WRITE), Vec::new());
-            while !over.load(Ordering::SeqCst) {
-                a.post(1, SendOp::Write { to: to.remote(0) }, SgList::copied(&[1; 8]));
-                a.cq.poll(&mut done, 16).expect("no overflow");
-                done.clear();
+    let (to, mut done) = (b.register(8, Access::REMOTE_WRITE), Vec::new());
+    let mut write_and_poll = || {
+        let write = SendOp::Write { to: to.remote(0) };
+        // A full queue has completions, too.
+        let _full = a.qp.post_send(SendRequest::new(1, write, SgList::copied(&[1; 8])));
+        a.cq.poll(&mut done, 16).expect("no overflow");
+        done.clear();
+    };
+    (0..1000).for_each(|_| write_and_poll());
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            for _ in 0..10 {
+                c.carry_out(SendOp::Read { from: mr.remote(0) }, OwnedBuf::zeroed(64));
             }
         });
-        let start = Instant::now();
-        for _ in 0..10 {
-            c.carry_out(SendOp::Read { from: mr.remote(0) }, OwnedBuf::zeroed(64));
+        while !reading.is_finished() {
+            write_and_poll();
         }
-        let took = start.elapsed();
-        over.store(true, Ordering::SeqCst);
-        assert!(took < Duration::from_secs(2), "ten Reads took {took:?}");
+        reading.join().expect("ten Reads");
     });
 }
 
@@ -308,9 +309,10 @@ fn silent_peers_are_asked_whether_they_are_there() {
     eventually("both ends ask", || tcp_timers(port).iter().filter(|end| asked(end)).count() == 2);
 }
 
-/// A service's loop: waits for a message, works on it, waits for the next. Counts the pieces of
-/// work that it has begun and ended; the message "over" ends it.
-fn wait_and_work(side: &Side, work: Duration, begun: &AtomicU64, ended: &AtomicU64) {
+/// A service's loop: waits for a message, works on it until it may go on, waits for the next; the
+/// message "over" ends it. Its work is to sleep: one that computes takes a processor from those
+/// who are measured.
+fn wait_and_work(side: &Side, begun: &Sender<()>, end: &Receiver<()>) {
     for piece in 1.. {
         side.receive(piece, 8);
         let message = side.take(1).remove(0);
@@ -318,19 +320,16 @@ fn wait_and_work(side: &Side, work: Duration, begun: &AtomicU64, ended: &AtomicU
             return;
         }
         side.context.rest();
-        begun.store(piece, Ordering::SeqCst);
-        let start = Instant::now();
-        while start.elapsed() < work {
-            std::hint::spin_loop();
+        if begun.send(()).is_err() || end.recv().is_err() {
+            return;
         }
-        ended.store(piece, Ordering::SeqCst);
     }
 }
 
 /// Rounds of Reads: what else runs on a busy machine delays some of them, but not in each round.
 const ROUNDS: usize = 5;
 /// How many times longer than while the loop waits Reads may take: the median, which is shorter
-/// usually, and the 99th percentile.
+/// usually, and the 90th percentile.
 const LATENESS_MAX: [f64; 2] = [5.0, 10.0];
 
 /// The loop drives the engine while it waits; while it works, the engine's own thread serves peers
@@ -342,10 +341,9 @@ fn reads_are_served_while_a_loop_works_between_messages() {
     assert!(in_time, "they are later than {LATENESS_MAX:?} times in every round");
 }
 
-/// Median and 99th percentile of Reads while a loop works, divided by those while it waits.
+/// Median and 90th percentile of Reads while a loop works, divided by those while it waits.
 fn lateness_while_working() -> [f64; 2] {
-    const WORK: Duration = Duration::from_millis(10);
-    const PIECES: u64 = 200;
+    const PIECES: usize = 200;
     let (a, b) = pair();
     let (c, d) = (Side::new(), Side::in_domain(b.context.clone(), b.pd.clone(), |_| {}));
     connect(&c, &d);
@@ -355,55 +353,51 @@ fn lateness_while_working() -> [f64; 2] {
         c.carry_out(SendOp::Read { from: mr.remote(0) }, OwnedBuf::zeroed(64));
         start.elapsed()
     };
-    let reach = |count: &AtomicU64, piece| {
-        while count.load(Ordering::SeqCst) < piece {
-            thread::yield_now();
-        }
-    };
-    let (begun, ended) = (AtomicU64::new(0), AtomicU64::new(0));
     let (mut working, mut waiting) = (Vec::new(), Vec::new());
-    let meanwhile = thread::scope(|scope| {
-        scope.spawn(|| wait_and_work(&b, WORK, &begun, &ended));
-        let mut meanwhile = 0;
-        for piece in 1..=PIECES {
+    thread::scope(|scope| {
+        let ((begun, begins), (go_on, end)) = (channel(), channel());
+        let side = &b;
+        scope.spawn(move || wait_and_work(side, &begun, &end));
+        for _ in 0..PIECES {
             a.carry_out(SEND, SgList::copied(b"work"));
-            reach(&begun, piece);
+            begins.recv_timeout(PATIENCE).expect("it works");
+            // The loop does not come back to wait before that, and so cannot serve it.
             working.push(read());
-            // A loop that has come back to wait would have served it itself.
-            meanwhile += u64::from(ended.load(Ordering::SeqCst) < piece);
-            reach(&ended, piece);
+            go_on.send(()).expect("it works");
             thread::sleep(Duration::from_millis(1));
             waiting.push(read());
         }
         a.send(2, b"over");
-        meanwhile
     });
     let [working, waiting] = [working, waiting].map(|mut times| {
         times.sort();
-        [times[times.len() / 2], times[times.len() * 99 / 100]]
+        [times[PIECES / 2], times[PIECES * 9 / 10]]
     });
-    println!("Reads, median and 99th percentile: it works {working:?}, it waits {waiting:?}");
-    assert!(meanwhile > PIECES * 3 / 4, "{meanwhile} of {PIECES} before its work was done");
+    println!("Reads, median and 90th percentile: it works {working:?}, it waits {waiting:?}");
     [0, 1].map(|at| working[at].as_secs_f64() / waiting[at].as_secs_f64())
 }
 
 /// Peers that connect and send nothing, such as port scanners, keep no other peer out.
 #[test]
 fn silent_peers_keep_no_other_peer_out() {
-    let server = Side::new();
-    let listener = server.context.listen(address(ANY), 1).expect("a listener");
+    /// Less than such a peer has for its Request.
+    const IN_TIME: Duration = Duration::from_secs(4);
     for count in [20, 100] {
-        let dial = |_| TcpStream::connect(listener.local_addr()).expect("a connection");
-        let strangers: Vec<TcpStream> = (0..count).map(dial).collect();
-        let (a, b) =
-            (Side::new(), Side::in_domain(server.context.clone(), server.pd.clone(), |_| {}));
-        let events = a.context.create_cm_channel().expect("a channel");
-        let (plain, start) = (ConnectParams::default(), Instant::now());
-        a.qp.start_connect(listener.local_addr(), &plain, &events).expect("an attempt");
-        let request = listener.next_request(Some(PATIENCE)).expect("a request");
-        request.accept(&b.qp, &plain).expect("accepted");
-        let took = start.elapsed();
-        assert!(took < Duration::from_secs(3), "behind {count} strangers it took {took:?}");
-        drop(strangers);
+        // On a busy machine everything takes long, but not each time.
+        assert!((0..3).any(|_| dial_behind(count) < IN_TIME), "late behind {count} strangers");
     }
+}
+
+/// How long a connection takes behind so many strangers.
+fn dial_behind(count: usize) -> Duration {
+    let (a, b) = (Side::new(), Side::new());
+    let listener = b.context.listen(address(ANY), 1).expect("a listener");
+    let dial = |_| TcpStream::connect(listener.local_addr()).expect("a connection");
+    let _strangers: Vec<TcpStream> = (0..count).map(dial).collect();
+    let events = a.context.create_cm_channel().expect("a channel");
+    let (plain, start) = (ConnectParams::default(), Instant::now());
+    a.qp.start_connect(listener.local_addr(), &plain, &events).expect("an attempt");
+    let request = listener.next_request(Some(PATIENCE)).expect("a request");
+    request.accept(&b.qp, &plain).expect("accepted");
+    start.elapsed()
 }

@@ -2,10 +2,13 @@
 
 mod common;
 
-use common::{Side, at, connect, pair};
+use common::{Side, at, connect, falls_asleep, pair};
 use outboard_testkit::{PATIENCE, eventually};
 use outboard_verbs::{Access, CompChannel, Context, QpConfig, SendOp, SgList};
+use rustix::thread::gettid;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,28 +24,36 @@ fn with_channel() -> (Side, Side, CompChannel) {
     (a, b, channel)
 }
 
+/// Waits in a thread of its own, and does something else once that thread sleeps.
+fn beside<T: Send>(wait: impl FnOnce() -> T + Send, act: impl FnOnce()) -> T {
+    let (own, thread) = channel();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(move || {
+            own.send(gettid()).expect("it is waited for");
+            wait()
+        });
+        falls_asleep(thread.recv().expect("a thread"));
+        act();
+        waiting.join().expect("no panic")
+    })
+}
+
 /// On a busy machine the engine's own thread may not stand down in time, and receives it: then
 /// there is an event. Not each time, though.
 #[test]
 fn what_the_waiting_thread_receives_makes_no_event() {
-    const TRIES: usize = 5;
     let (a, b, channel) = with_channel();
     let has_event = || {
         a.receive(1, 16);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                thread::sleep(Duration::from_millis(50));
-                b.send(1, b"a message");
-            });
-            assert!(a.cq.wait_readable(Some(PATIENCE), &[channel.as_fd()]));
-        });
+        let wait = || a.cq.wait_readable(Some(PATIENCE), &[channel.as_fd()]);
+        assert!(beside(wait, || b.send(1, b"a message")));
         let told = channel.try_next();
         assert!(told.is_none_or(|queue| queue == a.cq.number()));
         assert_eq!(a.success().wr_id, 1);
         b.success();
         told.is_some()
     };
-    assert!((0..TRIES).any(|_| !has_event()), "an event each time");
+    eventually("a message without an event", || !has_event());
 }
 
 /// A receive that is flushed by the thread that posts it.
@@ -51,13 +62,8 @@ fn what_another_thread_brings_makes_an_event() {
     let (a, b, channel) = with_channel();
     b.qp.disconnect();
     eventually("the end", || a.qp.state().is_over());
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            thread::sleep(Duration::from_millis(50));
-            a.receive(5, 8);
-        });
-        assert!(a.cq.wait_readable(Some(PATIENCE), &[channel.as_fd()]));
-    });
+    let wait = || a.cq.wait_readable(Some(PATIENCE), &[channel.as_fd()]);
+    assert!(beside(wait, || a.receive(5, 8)));
     assert_eq!(channel.try_next(), Some(a.cq.number()));
     assert_eq!(a.take(1)[0].wr_id, 5);
 }
@@ -66,18 +72,20 @@ fn what_another_thread_brings_makes_an_event() {
 #[test]
 fn beside_another_driver_completions_make_events() {
     let (a, b, channel) = with_channel();
-    let other = a.context.create_cq(4);
+    let (c, d) = (Side::new(), Side::in_domain(a.context.clone(), a.pd.clone(), |_| {}));
+    connect(&c, &d);
     a.receive(1, 16);
-    thread::scope(|scope| {
-        let driving = scope.spawn(|| other.wait(&mut Vec::new(), 1, Some(Duration::from_secs(2))));
-        thread::sleep(Duration::from_millis(50));
-        let waiting = scope.spawn(|| a.cq.wait_readable(Some(PATIENCE), &[channel.as_fd()]));
-        thread::sleep(Duration::from_millis(50));
-        let begin = Instant::now();
-        b.send(1, b"a message");
-        assert!(waiting.join().expect("no panic"));
-        assert!(begin.elapsed() < Duration::from_secs(1), "it waited for the other thread");
-        assert_eq!(driving.join().expect("no panic").expect("no overflow"), 0);
+    d.receive(2, 16);
+    let over = AtomicBool::new(false);
+    let drive = || {
+        assert_eq!(d.success().wr_id, 2);
+        over.store(true, Ordering::SeqCst);
+    };
+    beside(drive, || {
+        let wait = || a.cq.wait_readable(Some(PATIENCE), &[channel.as_fd()]);
+        assert!(beside(wait, || b.send(1, b"a message")));
+        assert!(!over.load(Ordering::SeqCst), "it waited for the other thread");
+        c.send(1, b"the end");
     });
     assert_eq!(a.success().wr_id, 1);
 }
@@ -96,20 +104,11 @@ fn a_peer_s_writes_are_traffic_and_no_completions() {
     let (a, b) = pair();
     let target = a.register(64, Access::REMOTE_WRITE);
     let write = || {
-        thread::sleep(Duration::from_millis(50));
         b.carry_out(SendOp::Write { to: at(&target, 0) }, SgList::copied(b"written"));
     };
     let limit = Some(Duration::from_millis(500));
     // The engine's own thread may be the one that receives: not each time, though.
-    let is_heard = || {
-        thread::scope(|scope| {
-            scope.spawn(write);
-            a.cq.wait_traffic(limit, &[])
-        })
-    };
-    assert!((0..5).any(|_| is_heard()), "never heard of");
-    thread::scope(|scope| {
-        scope.spawn(write);
-        assert!(!a.cq.wait_readable(limit, &[]), "there are no completions");
-    });
+    eventually("a write is heard of", || beside(|| a.cq.wait_traffic(limit, &[]), write));
+    let readable = beside(|| a.cq.wait_readable(limit, &[]), write);
+    assert!(!readable, "there are no completions");
 }

@@ -18,14 +18,12 @@ use crate::abi::*;
 use crate::qp::modify::ibv_modify_qp;
 use crate::qp::{ibv_create_qp, ibv_destroy_qp};
 use libc::{c_int, sockaddr, sockaddr_storage};
+use outboard_testkit::PATIENCE;
 use std::ffi::CStr;
 use std::mem::zeroed;
 use std::net::{SocketAddr, TcpListener};
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
-
-/// No step of a test takes this long unless it hangs.
-const LIMIT: Duration = Duration::from_secs(20);
 
 #[test]
 fn an_identifiers_queue_pair_is_found_without_a_scan() {
@@ -99,7 +97,7 @@ impl Channel {
     }
 
     fn raw(&self) -> *mut rdma_cm_event {
-        let end = Instant::now() + LIMIT;
+        let end = Instant::now() + PATIENCE;
         let mut event = null_mut();
         // SAFETY: as above.
         while unsafe { rdma_get_cm_event(self.0, &raw mut event) } != 0 {

@@ -9,6 +9,7 @@ use crate::cq::{ibv_create_cq, ibv_destroy_cq};
 use crate::object::zeroed;
 use crate::qp::ibv_destroy_qp;
 use crate::tests::{Bed, wr};
+use outboard_testkit::PATIENCE;
 use std::ptr::{dangling_mut, null_mut};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -144,7 +145,7 @@ fn last_receive(bed: &Bed) -> *mut ibv_qp {
     let started = std::time::Instant::now();
     set_blocking(bed.context, false);
     while unsafe { ibv_get_async_event(bed.context, &mut event) } != 0 {
-        assert!(started.elapsed() < Duration::from_secs(5));
+        assert!(started.elapsed() < PATIENCE);
         std::thread::yield_now();
     }
     assert_eq!(event.event_type, IBV_EVENT_QP_LAST_WQE_REACHED);

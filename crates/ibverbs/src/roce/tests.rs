@@ -12,7 +12,11 @@ use std::sync::{Condvar, Weak};
 use std::time::Instant;
 
 /// No step takes this long unless it hangs.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = outboard_testkit::PATIENCE;
+/// Far less than the time for which a waiting peer's connection is held.
+const AT_ONCE: Duration = Duration::from_secs(5);
+/// On a busy machine, what happens at once is seen late, but not each time.
+const TRIES: usize = 3;
 /// Long enough for any immediate event to have arrived.
 const A_WHILE: Duration = Duration::from_millis(300);
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
@@ -267,13 +271,16 @@ fn a_device_that_is_gone() {
 
 #[test]
 fn a_number_given_back_while_somebody_waits_for_it() {
-    let [(nic, dialer), (other, waiter)] = two();
-    nic.aim(&dialer, waiter.number).expect("aimed");
-    dialer.expect_silence();
-    let since = Instant::now();
-    other.release(waiter.number);
-    dialer.expect(&["failed"]);
-    assert!(since.elapsed() < LIMIT / 4);
+    let takes = || {
+        let [(nic, dialer), (other, waiter)] = two();
+        nic.aim(&dialer, waiter.number).expect("aimed");
+        dialer.expect_silence();
+        let since = Instant::now();
+        other.release(waiter.number);
+        dialer.expect(&["failed"]);
+        since.elapsed()
+    };
+    assert!((0..TRIES).any(|_| takes() < AT_ONCE), "late each time");
 }
 
 #[test]

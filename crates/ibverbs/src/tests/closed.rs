@@ -33,9 +33,9 @@ impl Side {
         let events = native(bed.context).create_cm_channel().unwrap();
         let params = ConnectParams::default();
         theirs.native.start_connect(listener.local_addr(), &params, &events).unwrap();
-        let request = listener.next_request(Some(Duration::from_secs(5))).unwrap();
+        let request = listener.next_request(Some(PATIENCE)).unwrap();
         request.accept(&ours.native, &params).unwrap();
-        events.next(Some(Duration::from_secs(5))).unwrap();
+        events.next(Some(PATIENCE)).unwrap();
         [ours, theirs].iter().for_each(|qp| qp.set_state(IBV_QPS_RTS));
         side
     }
@@ -71,7 +71,7 @@ fn unconnected() -> Bed {
 fn until_refused(bed: &Bed, request: impl Fn(&mut ibv_sge) -> ibv_send_wr) {
     let started = Instant::now();
     loop {
-        assert!(started.elapsed() < Duration::from_secs(5));
+        assert!(started.elapsed() < PATIENCE);
         assert_eq!(bed.post_send(0, &mut request(&mut bed.sge(0, 8))), 0);
         if bed.poll(1)[0].status != IBV_WC_SUCCESS {
             return;

@@ -13,16 +13,19 @@ mod rules;
 mod scene;
 
 use common::{at, ends};
-use outboard_testkit::{PATIENCE, eventually};
+use outboard_testkit::eventually;
 use outboard_verbs::{Access, OwnedBuf, QpState, RnrPolicy, SendOp, SgList, Status};
-use raw::{CRC, Raw, fpdu, read_request, request, terminate, untagged};
+use raw::{CRC, FRAME_LEN, Raw, fpdu, read_request, request, terminate, untagged};
 use rules::{Expect, RULES, Rule};
 use scene::{RECEIVES, Victim, on_stage};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long a peer may take for its Request; closing may take a little longer.
-const START_UP: std::ops::Range<Duration> = Duration::from_secs(4)..Duration::from_secs(7);
+/// How long a peer may take for its Request.
+const START_UP: Duration = Duration::from_secs(5);
+/// A busy machine may take longer for anything than peers have for their Requests, but not each
+/// time.
+const TRIES: usize = 3;
 
 #[test]
 fn broken_rules_get_the_right_terminates() {
@@ -87,11 +90,15 @@ fn a_connection_without_a_request_frame_is_closed_at_once() {
     on_stage(|stage| {
         let victim = Victim::new(stage);
         for (name, bytes) in cases {
-            let began = Instant::now();
-            let mut peer = Raw::connect(victim.address());
-            peer.send(&bytes);
-            assert_eq!(peer.rest(), b"", "{name}");
-            assert!(began.elapsed() < Duration::from_secs(2), "{name}: closed late");
+            let is_closed_at_once = || {
+                let before = Raw::connect(victim.address());
+                let mut peer = Raw::connect(victim.address());
+                peer.send(&bytes);
+                assert_eq!(peer.rest(), b"", "{name}");
+                // The time of one that came sooner is not over yet.
+                before.is_open()
+            };
+            assert!((0..TRIES).any(|_| is_closed_at_once()), "{name}: closed late");
             assert!(victim.no_request(), "{name}");
         }
         // A Request that is cut off reaches no program.
@@ -111,23 +118,24 @@ fn a_start_up_that_dawdles_is_closed_after_five_seconds() {
         let victim = Victim::new(stage);
         std::thread::scope(|scope| {
             let silent = scope.spawn(|| {
-                let mut peer = Raw::connect(victim.address());
                 let began = Instant::now();
+                let mut peer = Raw::connect(victim.address());
                 (peer.rest(), began.elapsed())
             });
+            // Its Request takes much longer than there is time.
             let slow = scope.spawn(|| {
                 let mut peer = Raw::connect(victim.address());
-                let began = Instant::now();
-                for byte in &request(CRC)[..8] {
+                let sent = request(CRC).into_iter().take_while(|byte| {
                     peer.send(&[*byte]);
                     sleep(Duration::from_secs(1));
-                }
-                (peer.rest(), began.elapsed())
+                    peer.is_open()
+                });
+                (sent.count(), peer.rest())
             });
             let (said, took) = silent.join().expect("a result");
-            assert!(said.is_empty() && START_UP.contains(&took), "silent: {said:x?} {took:?}");
-            let (said, _) = slow.join().expect("a result");
-            assert!(said.is_empty(), "slow: {said:x?}");
+            assert!(said.is_empty() && took >= START_UP, "silent: {said:x?} {took:?}");
+            let (sent, said) = slow.join().expect("a result");
+            assert!(said.is_empty() && sent < FRAME_LEN - 1, "slow: {sent} {said:x?}");
         });
         assert!(victim.no_request());
     });
@@ -246,14 +254,15 @@ fn tagged_nothing() -> Vec<u8> {
 #[test]
 fn many_silent_peers_do_not_keep_others_out() {
     on_stage(|stage| {
-        let victim = Victim::new(stage);
-        let strangers: Vec<Raw> = (0..3).map(|_| Raw::connect(victim.address())).collect();
-        let began = Instant::now();
-        let (mut peer, victim) = victim.connect(false);
-        assert!(began.elapsed() < Duration::from_secs(2), "there were places left");
-        peer.send(&fpdu(&[untagged(3, 0, 1, 0), b"hi".to_vec()].concat()));
-        assert_eq!(victim.side.success().wr_id, 0);
-        drop(strangers);
-        assert!(began.elapsed() < PATIENCE);
+        let is_served_beside_them = || {
+            let victim = Victim::new(stage);
+            let strangers: Vec<Raw> = (0..3).map(|_| Raw::connect(victim.address())).collect();
+            let (mut peer, victim) = victim.connect(false);
+            let in_time = strangers.iter().all(Raw::is_open);
+            peer.send(&fpdu(&[untagged(3, 0, 1, 0), b"hi".to_vec()].concat()));
+            assert_eq!(victim.side.success().wr_id, 0);
+            in_time
+        };
+        assert!((0..TRIES).any(|_| is_served_beside_them()), "it waits for their end");
     });
 }

@@ -94,6 +94,14 @@ impl Raw {
         }
     }
 
+    /// The other end has closed nothing, and said nothing.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.set_nonblocking(true).expect("an option");
+        let peeked = self.0.peek(&mut [0]);
+        self.0.set_nonblocking(false).expect("an option");
+        peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    }
+
     /// The Reply to a Request.
     pub(crate) fn reply(&mut self) -> [u8; FRAME_LEN] {
         let mut frame = [0; FRAME_LEN];

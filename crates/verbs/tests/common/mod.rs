@@ -2,7 +2,7 @@
 //! short names for what tests do all the time. Each test program uses its own part of it.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
-use outboard_testkit::PATIENCE;
+use outboard_testkit::{PATIENCE, eventually};
 use outboard_verbs::{
     Access, CmChannel, CmEventKind, Completion, ConnectParams, Connected, Context, Cq, Listener,
     Mr, OwnedBuf, Pd, Qp, QpConfig, RecvRequest, Remote, SendOp, SendRequest, SgList, SharedRegion,
@@ -190,4 +190,39 @@ pub(crate) fn resident_kib() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("procfs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+/// What the kernel says of one end of a TCP connection, in columns of proc(5).
+#[derive(Debug)]
+pub(crate) struct TcpEnd {
+    /// Bytes that the peer's TCP has not acknowledged.
+    pub(crate) unacknowledged: u64,
+    /// Bytes that have arrived and that no program has read.
+    pub(crate) unread: u64,
+    /// The peer's TCP has no room, and is asked now and then whether it has some.
+    pub(crate) asks_for_room: bool,
+}
+
+/// The end at this port of this machine, of a connection to that one.
+pub(crate) fn tcp_end(ours: u16, theirs: u16) -> Option<TcpEnd> {
+    let table = std::fs::read_to_string("/proc/self/net/tcp").expect("procfs");
+    let mut rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let ports = [ours, theirs].map(|port| format!(":{port:04X}"));
+    let row = rows.find(|row| (0..2).all(|at| row[at + 1].ends_with(&ports[at])))?;
+    let pair = |text: &str| {
+        let (one, other) = text.split_once(':').expect("two parts");
+        [one, other].map(|number| u64::from_str_radix(number, 16).expect("hexadecimal"))
+    };
+    let ([unacknowledged, unread], [timer, _due]) = (pair(row[4]), pair(row[5]));
+    Some(TcpEnd { unacknowledged, unread, asks_for_room: timer == 4 })
+}
+
+/// Waits until a thread sleeps.
+pub(crate) fn falls_asleep(thread: rustix::thread::Pid) {
+    let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
+    eventually("a thread falls asleep", || {
+        // Behind the name, which may have any characters. One that has ended has slept.
+        let stat = std::fs::read_to_string(&path).ok();
+        stat.is_none_or(|stat| stat.rsplit_once(") ").is_some_and(|(_, is)| is.starts_with('S')))
+    });
 }

@@ -1,11 +1,8 @@
 //! Two hubs over loopback and the connection between them; also part of `tests/wake_ups.rs`.
 
 use super::{Admitted, Hub, HubOptions, PeerId};
+pub(crate) use outboard_testkit::PATIENCE;
 use std::thread;
-use std::time::Duration;
-
-/// How long a test waits for what must happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A hub that has dialled another.
 pub(crate) struct Dialled {

@@ -8,7 +8,7 @@ const A_WHILE: Duration = Duration::from_millis(100);
 
 impl Channel {
     fn wait_readable(&self) {
-        let end = Instant::now() + LIMIT;
+        let end = Instant::now() + PATIENCE;
         while !is_readable(self.0) {
             assert!(Instant::now() < end, "nothing comes");
             std::thread::sleep(Duration::from_micros(200));
