@@ -14,7 +14,8 @@
 //! step, and not only every hop, takes a latency longer.
 //!
 //! Reading order: `kind`, `chunk_set`, `situation`, `overlay` and what implements it (`binomial`,
-//! `two_tree`, `tree`, `switches`), `gathers`, `leaves`, `transfers`, `link`, `plan` and `choice`, `topology`.
+//! `two_tree`, `tree`, `switches`), `gathers`, `leaves`, `transfers`, `link`, `plan` and `choice`,
+//! `topology`.
 
 mod binomial;
 mod choice;
