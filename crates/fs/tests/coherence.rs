@@ -8,9 +8,10 @@ mod served;
 
 use libtest_mimic::{Arguments, Trial};
 use outboard_fs::mount::unmount_at;
+use outboard_testkit::{PATIENCE, eventually};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::process::Signal;
-use served::{MountProcess, ServedNode, started};
+use served::{MountProcess, ServedNode, number, started};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -249,18 +250,25 @@ fn four_mounts_are_one_tree() {
     for dir in ["d", "e"] {
         fs::create_dir(mounts[0].path(dir)).expect("made");
     }
-    let begun = Instant::now();
-    let steps = 400;
+    let (mut took, steps) = (Vec::new(), 400);
     for _ in 0..steps {
         let at = mounts[random.below(4)].path("");
+        let begun = Instant::now();
         let text = model.step(&at, &mut random);
         let look = mounts[random.below(4)].path("");
         model.is_shown(&look, &text);
+        took.push(begun.elapsed());
     }
     assert!(model.next > 20, "files were made");
     assert!(model.is_empty("d") || model.is_empty("e") || model.names.len() > 1);
-    let most = LEASE * 8;
-    assert!(begun.elapsed() < most, "nobody waits for leases to end: {:?}", begun.elapsed());
+    few_waited(&took);
+}
+
+/// That nobody waits for leases to end: hardly any step took as long as one runs, whatever all of
+/// them took.
+fn few_waited(took: &[Duration]) {
+    let waited = took.iter().filter(|took| **took > LEASE * 3 / 4).count();
+    assert!(waited <= took.len() / 20, "{waited} of {} waited: {took:?}", took.len());
 }
 
 /// Of many that make the same name at once one does it, and nobody waits for a lease to end.
@@ -269,9 +277,10 @@ fn mounts_race_for_names() {
     let mounts: [MountProcess; 2] = mounts(&node);
     let dir = |at: usize| mounts[at % 2].path("d");
     fs::create_dir(dir(0)).expect("made");
-    let begun = Instant::now();
     let (rounds, threads) = (60, 4);
+    let mut took = Vec::new();
     for round in 0..rounds {
+        let begun = Instant::now();
         let name = format!("{}", round % 5);
         let made = thread::scope(|scope| {
             let racers = (0..threads).map(|at| {
@@ -285,8 +294,9 @@ fn mounts_race_for_names() {
         assert!(dir(round).join(&name).exists() && dir(round + 1).join(&name).exists());
         fs::remove_file(dir(round).join(&name)).expect("removed");
         assert!(!dir(round).join(&name).exists() && !dir(round + 1).join(&name).exists());
+        took.push(begun.elapsed());
     }
-    assert!(begun.elapsed() < LEASE * 4, "{:?}", begun.elapsed());
+    few_waited(&took);
 }
 
 fn attributes_are_those_of_now() {
@@ -387,20 +397,13 @@ fn what_stays_open_is_seen_soon() {
     let mut file = File::create(one.path("log")).expect("made");
     file.write_all(b"a line").expect("written");
     file.set_permissions(PermissionsExt::from_mode(0o640)).expect("set");
-    let begun = Instant::now();
     let shown = || fs::metadata(two.path("log")).map(|it| (it.len(), it.mode() & 0o777));
-    while shown().expect("there") != (6, 0o640) {
-        assert!(begun.elapsed() < LEASE * 4, "{:?}", shown());
-        thread::sleep(LEASE / 100);
-    }
+    eventually("what is open is shown", || shown().expect("there") == (6, 0o640));
     // It goes on writing, and nobody asks its own mount for anything.
     for round in 1..6 {
         file.write_all(b", another").expect("written");
-        let begun = Instant::now();
-        while shown().expect("there").0 != 6 + 9 * round {
-            assert!(begun.elapsed() < LEASE * 4, "round {round}: {:?}", shown());
-            thread::sleep(LEASE / 100);
-        }
+        let len = 6 + 9 * round;
+        eventually(&format!("{len} bytes are shown"), || shown().expect("there").0 == len);
     }
 }
 
@@ -446,11 +449,20 @@ fn what_is_set_while_a_file_is_closed_is_kept() {
     };
     // What is held is sent within half a second.
     let begun = Instant::now();
-    while !is_set(FILES - 1) && begun.elapsed() < LEASE * 4 {
+    while !(0..FILES).all(is_set) && begun.elapsed() < PATIENCE {
         thread::sleep(LEASE / 100);
     }
     let lost: Vec<u32> = (0..FILES).filter(|number| !is_set(*number)).collect();
     assert!(lost.is_empty(), "{lost:?}");
+}
+
+/// That the service tells nobody of a change, and waits for nobody.
+fn waits_for_nobody(node: &ServedNode, change: impl FnOnce()) {
+    let told = || number(&node.report(), "/backend/recalls");
+    assert_eq!(number(&node.report(), "/backend/recalls_now"), 0);
+    let before = told();
+    change();
+    assert_eq!(told(), before, "somebody was waited for");
 }
 
 fn a_mount_that_is_stopped_is_waited_for() {
@@ -462,11 +474,9 @@ fn a_mount_that_is_stopped_is_waited_for() {
     let begun = Instant::now();
     fs::rename(one.path("a"), one.path("b")).expect("renamed");
     let took = begun.elapsed();
+    // That this ends at all, where the other is stopped still, is the end of a lease.
     assert!(took > LEASE / 2, "its lease ran still: {took:?}");
-    assert!(took < LEASE * 3, "{took:?}");
-    let begun = Instant::now();
-    fs::rename(one.path("b"), one.path("c")).expect("renamed");
-    assert!(begun.elapsed() < LEASE / 2, "it has none any more: {:?}", begun.elapsed());
+    waits_for_nobody(&node, || fs::rename(one.path("b"), one.path("c")).expect("renamed"));
     two.signal(Signal::CONT);
     assert!(!two.path("a").exists() && two.path("c").exists());
 }
@@ -478,10 +488,8 @@ fn nobody_waits_for_a_mount_that_ended() {
     assert!(two.path("a").exists());
     unmount_at(&two.path("")).expect("unmounted");
     // It says so before it ends.
-    thread::sleep(LEASE / 5);
-    let begun = Instant::now();
-    fs::rename(one.path("a"), one.path("b")).expect("renamed");
-    assert!(begun.elapsed() < LEASE / 2, "it has ended in order: {:?}", begun.elapsed());
+    node.wait_for("/sessions_now", 1);
+    waits_for_nobody(&node, || fs::rename(one.path("a"), one.path("b")).expect("renamed"));
 }
 
 fn leases_outlive_the_service() {

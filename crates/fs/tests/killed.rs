@@ -86,23 +86,23 @@ fn check(dir: &Path, told: u64) -> u64 {
     last
 }
 
-/// Starts the child, and kills it after a while. Returns what it has said last.
-fn run_and_kill(dir: &Path, after: Duration) -> u64 {
+/// Starts the child, and kills it a while after it has made so many commits. Returns what it has
+/// said last.
+fn run_and_kill(dir: &Path, commits: usize, after: Duration) -> u64 {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "killed_processes_lose_nothing", "--nocapture"]);
     command.env(CHILD, dir).stdout(Stdio::piped());
     let mut child = command.spawn().expect("started");
     let out = BufReader::new(child.stdout.take().expect("piped"));
-    let reader = thread::spawn(move || {
-        // A line that was cut short says nothing.
-        let lines = out.lines().map_while(Result::ok);
-        let told = lines.filter_map(|line| line.strip_prefix("durable ")?.parse().ok());
-        told.max().unwrap_or(0)
-    });
+    // A line that was cut short says nothing.
+    let lines = out.lines().map_while(Result::ok);
+    let mut told = lines.filter_map(|line| line.strip_prefix("durable ")?.parse().ok());
+    let first = told.by_ref().take(commits).max();
+    let reader = thread::spawn(move || told.max());
     thread::sleep(after);
     child.kill().expect("killed");
     child.wait().expect("ended");
-    reader.join().expect("read")
+    first.max(reader.join().expect("read")).unwrap_or(0)
 }
 
 #[test]
@@ -115,9 +115,12 @@ fn killed_processes_lose_nothing() {
     drop(OpenedStore::create(&dir, SHAPE).expect("made"));
     let rounds = if std::env::var_os("OUTBOARD_FULL").is_some() { 200 } else { 50 };
     let (mut random, mut last) = (12345_u64, 0);
-    for _ in 0..rounds {
+    for round in 0..rounds {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let told = run_and_kill(&dir, Duration::from_millis(20 + (random >> 33) % 150));
+        // One in five is killed while it starts, or soon after.
+        let (commits, least_ms) = if round % 5 == 0 { (0, 20) } else { (4, 0) };
+        let after = Duration::from_millis(least_ms + (random >> 33) % 150);
+        let told = run_and_kill(&dir, commits, after);
         last = check(&dir, told.max(last));
     }
     assert!(last > 100, "only {last} commits were made");

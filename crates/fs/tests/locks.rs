@@ -9,7 +9,7 @@ mod served;
 use libtest_mimic::{Arguments, Trial};
 use outboard_fs::client::{FsCaller, FsClient, FsError, FsLock, LockHow, LockState};
 use outboard_fs::protocol::{FsInode, LockKind};
-use outboard_testkit::PATIENCE;
+use outboard_testkit::{PATIENCE, eventually};
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use served::{MountProcess, ServedNode, started};
@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 
 /// What makes this program one that locks a file, and holds it until its input ends.
 const HOLDER: &str = "be-a-holder";
+/// Requests for locks that wait at the service.
+const LOCK_WAITS: &str = "/backend/lock_waits";
 /// How long a client may be gone.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -114,12 +116,13 @@ impl Holder {
         kill_process(Pid::from_child(&self.child), signal).expect("it is there");
     }
 
-    fn ends_within(&mut self, limit: Duration) {
-        let begun = Instant::now();
-        while self.child.try_wait().expect("its state").is_none() {
-            assert!(begun.elapsed() < limit, "it does not end");
-            thread::sleep(Duration::from_millis(5));
-        }
+    /// It ends while it waits for a lock.
+    fn ends(&mut self) {
+        eventually("it ends", || self.child.try_wait().expect("its state").is_some());
+    }
+
+    fn is_waiting(&mut self) -> bool {
+        self.child.try_wait().expect("its state").is_none()
     }
 }
 
@@ -147,14 +150,13 @@ fn is_free(how: &str, path: &Path) -> bool {
     }
 }
 
-/// A process has ended that had a lock. The kernel has told the mount of a file's last closing, but
-/// does not wait for it: what belongs to the opening (flock) goes a moment later.
+/// A process has ended that had a lock. The kernel waits until its mount has flushed what it had
+/// open, which gives up what belongs to the process (fcntl). It has told the mount of the file's
+/// last closing, too, but does not wait for that: what belongs to the opening (flock) goes later.
 fn goes_with_the_process(how: &str, path: &Path) {
-    let begun = Instant::now();
-    let moment = if how == "flock" { Duration::from_secs(2) } else { Duration::ZERO };
-    while !is_free(how, path) {
-        assert!(begun.elapsed() < moment, "{how}: it goes with the process");
-        thread::sleep(Duration::from_millis(1));
+    match how {
+        "flock" => eventually("the lock goes with the process", || is_free(how, path)),
+        _ => assert!(is_free(how, path), "{how}: it goes with the process"),
     }
 }
 
@@ -194,16 +196,17 @@ fn who_waits_gets_it_in_the_end() {
         let mut waits = Holder::begin(how, &same);
         let mut interrupted = Holder::begin(how, &same);
         let mut killed = Holder::begin(how, &path);
-        thread::sleep(Duration::from_millis(500));
+        node.wait_for(LOCK_WAITS, 3);
         interrupted.signal(Signal::TERM);
-        interrupted.ends_within(Duration::from_secs(5));
+        interrupted.ends();
         killed.signal(Signal::KILL);
-        killed.ends_within(Duration::from_secs(5));
-        assert!(waits.child.try_wait().expect("its state").is_none());
+        killed.ends();
+        node.wait_for(LOCK_WAITS, 1);
+        assert!(waits.is_waiting());
         held.end();
         waits.has_it();
         let mut last = Holder::begin(how, &path);
-        thread::sleep(Duration::from_millis(300));
+        node.wait_for(LOCK_WAITS, 1);
         waits.signal(Signal::KILL);
         last.has_it();
         last.end();
@@ -214,7 +217,7 @@ fn who_waits_gets_it_in_the_end() {
     drop(open(&path));
     let held = Holder::of("flock", &path);
     let mut many: Vec<_> = (0..40).map(|_| Holder::begin("flock", &path)).collect();
-    thread::sleep(Duration::from_millis(500));
+    node.wait_for(LOCK_WAITS, 40);
     assert!(fs::metadata(one.path("many")).is_ok(), "others are served");
     held.end();
     for holder in &mut many {
@@ -233,7 +236,7 @@ fn a_mount_that_is_killed_loses_its_locks() {
     drop(open(&path));
     let _holder = Holder::of("fcntl", &path);
     let mut waits = Holder::begin("fcntl", &same);
-    thread::sleep(Duration::from_millis(300));
+    node.wait_for(LOCK_WAITS, 1);
     one.signal(Signal::KILL);
     let begun = Instant::now();
     waits.has_it();
@@ -248,12 +251,12 @@ fn a_lock_outlives_the_service() {
     drop(open(&path));
     let holder = Holder::of("flock", &path);
     let mut waits = Holder::begin("flock", &same);
-    thread::sleep(Duration::from_millis(300));
+    node.wait_for(LOCK_WAITS, 1);
     node.kill_service();
     let begun = Instant::now();
     assert!(!is_free("flock", &same), "it is held still");
     assert!(begun.elapsed() > GRACE / 2, "others wait until holders are back");
-    assert!(waits.child.try_wait().expect("its state").is_none());
+    assert!(waits.is_waiting());
     holder.end();
     waits.has_it();
     waits.end();

@@ -25,6 +25,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -154,11 +155,19 @@ fn operations_cost_round_trips() {
     is_sound(&client);
 }
 
-/// Random operations of one client, on names that another one changes, too.
-fn change_at_random(client: &Arc<FsClient>, dirs: &[FsInode], seed: u64, until: Instant) -> u64 {
-    let mut random = Random(seed);
-    let mut done = 0;
-    while Instant::now() < until {
+/// Operations that succeed, of each of two clients, at least.
+const OPERATIONS: u64 = 100;
+/// How long they go on, at least.
+const WHILE: Duration = Duration::from_secs(20);
+
+/// Random operations of one client, on names that the other one changes, too, for a while and until
+/// both have done enough.
+fn change_at_random(client: &Arc<FsClient>, dirs: &[FsInode], all: &[AtomicU64; 2], own: usize) {
+    let mut random = Random(own as u64 + 3);
+    let begun = Instant::now();
+    let is_enough = || all.iter().all(|done| done.load(Ordering::Relaxed) >= OPERATIONS);
+    while begun.elapsed() < WHILE || !is_enough() {
+        assert!(begun.elapsed() < PATIENCE, "{all:?} operations");
         let (dir, other) = (dirs[random.below(dirs.len())], dirs[random.below(dirs.len())]);
         let name = |random: &mut Random| {
             let number = random.below(60);
@@ -185,14 +194,13 @@ fn change_at_random(client: &Arc<FsClient>, dirs: &[FsInode], seed: u64, until: 
             }),
         };
         match result {
-            Ok(()) => done += 1,
+            Ok(()) => _ = all[own].fetch_add(1, Ordering::Relaxed),
             Err(FsError::Failed { errno, text }) => {
                 assert!(errno < 200 && errno != libc::EIO, "{errno} {text}");
             }
             Err(error) => panic!("{error}"),
         }
     }
-    done
 }
 
 fn two_clients_change_one_tree() {
@@ -205,22 +213,14 @@ fn two_clients_change_one_tree() {
             made.expect("made").made.inode
         })
         .collect();
-    let until = Instant::now() + Duration::from_secs(20);
+    let all = [AtomicU64::new(0), AtomicU64::new(0)];
     thread::scope(|scope| {
-        let both: Vec<_> = clients
-            .iter()
-            .enumerate()
-            .map(|(seed, client)| {
-                let dirs = &dirs;
-                scope.spawn(move || change_at_random(client, dirs, seed as u64 + 3, until))
-            })
-            .collect();
-        for one in both {
-            let done = one.join().expect("no failure");
-            println!("{done} operations");
-            assert!(done > 100, "{done}");
+        for (own, client) in clients.iter().enumerate() {
+            let (dirs, all) = (&dirs, &all);
+            scope.spawn(move || change_at_random(client, dirs, all, own));
         }
     });
+    println!("{all:?} operations");
     is_sound(&clients[0]);
     let report = clients[1].check_volatile().expect("looked at");
     assert!(report.inodes > 20 && report.blocks > 20, "{report:?}");
@@ -237,7 +237,8 @@ fn what_was_begun_is_finished() {
         let begun = Instant::now();
         client.make(&CALLER, root, format!("after-{round}").as_bytes(), &FILE).expect("made");
         let took = begun.elapsed();
-        assert!(took > Duration::from_secs(3) && took < Duration::from_secs(20), "{took:?}");
+        // That it ends at all says that nobody waits for who has gone.
+        assert!(took > Duration::from_secs(3), "{took:?}");
         is_sound(&client);
         let mut plain = node.plain_client();
         let metadata = plain.attach(REGION).expect("there");

@@ -6,6 +6,7 @@ mod hung;
 
 use home::{Home, Node};
 use hung::{Hung, may_hang};
+use outboard_testkit::{PATIENCE, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
@@ -219,7 +220,7 @@ fn logging(home: &Home, level: &str) -> (Node, String, PathBuf) {
 
 /// Waits until a file has all of these words.
 fn wait_for(file: &Path, words: &[&str]) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let text = fs::read_to_string(file).unwrap_or_default();
         if words.iter().all(|word| text.contains(word)) {
@@ -306,46 +307,43 @@ fn signal(process: u32, signal: Signal) {
 /// The process of a node's service, which a thread starts.
 fn service_of(node: &Node) -> u32 {
     let tasks = format!("/proc/{}/task", node.0.id());
-    let start = Instant::now();
-    loop {
+    let mut service = None;
+    eventually("there is a service", || {
         let tasks = fs::read_dir(&tasks).unwrap().flatten();
         let children = tasks.flat_map(|task| fs::read_to_string(task.path().join("children")));
-        if let Some(service) = children.collect::<String>().split_whitespace().next() {
-            return service.parse().unwrap();
-        }
-        assert!(start.elapsed() < Duration::from_secs(20), "no service");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        let children = children.collect::<String>();
+        service = children.split_whitespace().next().map(|service| service.parse().unwrap());
+        service.is_some()
+    });
+    service.unwrap()
 }
 
-/// Asks a node how it is, which must not take long; the state of its service.
-fn state_soon(home: &Home, address: &str) -> String {
-    let start = Instant::now();
-    let output = home.run(&["status", "--json", address]);
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let state = json[0]["status"]["services"][0]["state"].as_str();
-    state.unwrap_or_else(|| panic!("{json}")).to_owned()
+/// Asks a node how it is; the state of its service. The command waits for seconds only: where this
+/// machine is too busy, one of several is answered. A node that is held up answers none.
+fn state_of(home: &Home, address: &str) -> String {
+    let ask = || {
+        let output = home.run(&["status", "--json", address]);
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        json[0]["status"]["services"][0]["state"].as_str().map(str::to_owned)
+    };
+    (0..5).find_map(|_| ask()).expect("it answers")
 }
 
 #[test]
 fn a_service_that_is_stopped_holds_up_nothing_else_of_its_node() {
     let home = Home::new("stopped");
     let (node, address) = home.node(&[]);
-    assert_ne!(state_soon(&home, &address), "silent");
     let service = service_of(&node);
     // The kernel keeps 15 bytes of a process's name.
     let name = format!("/proc/{service}/comm");
     wait_for(Path::new(&name), &["outboard-compil\n"]);
+    eventually("it answers", || state_of(&home, &address) == "running");
     signal(service, Signal::STOP);
     for _ in 0..3 {
-        assert_eq!(state_soon(&home, &address), "silent");
+        assert_eq!(state_of(&home, &address), "silent");
     }
     signal(service, Signal::CONT);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while state_soon(&home, &address) == "silent" {
-        assert!(Instant::now() < deadline, "it does not answer again");
-    }
+    eventually("it answers again", || state_of(&home, &address) == "running");
 }
 
 #[test]
@@ -360,17 +358,20 @@ fn a_list_on_a_disk_that_hangs_holds_up_nothing_of_its_node() {
     let text = format!("revoked = {:?}\n", lists.join("revoked"));
     fs::write(home.0.join("node.toml"), text).unwrap();
     let (_node, address) = home.node(&["--config", "node.toml"]);
-    state_soon(&home, &address);
+    state_of(&home, &address);
     let hung = Hung::over(lists).unwrap();
     // Long enough for it to be looked at.
     let deadline = Instant::now() + Duration::from_secs(5);
     while Instant::now() < deadline {
-        state_soon(&home, &address);
+        state_of(&home, &address);
         std::thread::sleep(Duration::from_millis(200));
     }
     drop(hung);
-    state_soon(&home, &address);
+    state_of(&home, &address);
 }
+
+/// Less than a server that does not answer is waited for.
+const MORE: Duration = Duration::from_secs(1);
 
 /// A user with a manager of its own, whose jobs go to this node.
 struct Builder<'a> {
@@ -404,6 +405,11 @@ impl Builder<'_> {
         start.elapsed()
     }
 
+    /// The least time of several runs.
+    fn least(&self, words: &[&str]) -> Duration {
+        (0..3).map(|_| self.run(words)).min().unwrap()
+    }
+
     fn stats(&self) -> serde_json::Value {
         let output = self.command(&["--stats", "--json"]).output().unwrap();
         serde_json::from_slice(&output.stdout).unwrap()
@@ -427,16 +433,17 @@ fn a_client_that_is_stopped_holds_up_no_other() {
     let (one, other) = (builder("one"), builder("other"));
     one.run(&["gcc", "-c", "a.c"]);
     other.run(&["gcc", "-c", "a.c"]);
+    let usual = other.least(&["gcc", "-c", "b.c"]);
+    let remote = || other.stats()["remote"].as_u64().unwrap();
     let manager = one.manager();
     // Its jobs are under way at the server, some of them, when it stops.
     let started = (0..4).map(|_| one.command(&["gcc", "-c", "b.c", "-O2"]).spawn().unwrap());
     let started: Vec<_> = started.collect();
     signal(manager, Signal::STOP);
-    for _ in 0..3 {
-        let took = other.run(&["gcc", "-c", "b.c"]);
-        assert!(took < Duration::from_secs(2), "{took:?}");
-    }
-    assert_eq!(other.stats()["remote"], 4, "the server was not used");
+    let before = remote();
+    let took = other.least(&["gcc", "-c", "b.c"]);
+    assert!(took < usual * 4 + MORE, "{took:?} instead of {usual:?}");
+    assert!(remote() > before, "the server was not used");
     signal(manager, Signal::CONT);
     for mut job in started {
         assert!(job.wait().unwrap().success());
@@ -454,14 +461,14 @@ fn a_server_that_is_stopped_holds_up_its_own_jobs_alone() {
     let user = Builder { home: &home, name: "user", address: &address };
     user.run(&["gcc", "-c", "a.c"]);
     assert_eq!(user.stats()["remote"], 1, "the server was not used");
+    let usual = user.least(&["gcc", "--version"]);
     let service = service_of(&node);
     signal(service, Signal::STOP);
     let mut waits = user.command(&["gcc", "-c", "b.c"]).spawn().unwrap();
     // What runs locally does not wait for the server.
-    for _ in 0..3 {
-        let took = user.run(&["gcc", "--version"]);
-        assert!(took < Duration::from_secs(2), "{took:?}");
-    }
+    let took = user.run(&["gcc", "--version"]);
+    let is_waiting = waits.try_wait().unwrap().is_none();
+    assert!(is_waiting || took < usual * 4 + MORE, "{took:?} instead of {usual:?}");
     assert!(waits.wait().unwrap().success(), "it runs locally in the end");
     signal(service, Signal::CONT);
 }

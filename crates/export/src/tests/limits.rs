@@ -301,27 +301,37 @@ fn roots_that_nobody_asked_for_longest_make_room() {
     assert_eq!([0, 1, last].map(&mut gap), [LookUp::Absent, LookUp::Outside, LookUp::Absent]);
 }
 
-/// Each submission makes sure that there is still nothing at each of them.
+/// The CPU time of this thread for some work.
+fn cpu_of(work: impl FnOnce()) -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+    let before = now();
+    work();
+    now() - before
+}
+
+/// Each submission makes sure that there is still nothing at each of them. What it, and a new
+/// entry, may cost is measured by what a look at each costs here and now: the least of several.
 #[test]
 fn many_negative_entries_cost_a_submission_little() {
     use crate::roots::NEGATIVE_ENTRIES_MAX;
-    use rustix::time::{ClockId, clock_gettime};
     const ROUNDS: u32 = 20;
     let mut rig = Rig::new();
     let base = directory();
     let base = base.path().canonicalize().unwrap();
-    let cpu = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
-    let before = cpu();
-    for number in 0..NEGATIVE_ENTRIES_MAX {
-        let path = base.join(format!("include/deep/gap{number}.h"));
-        let asked = Ask::Name { path: bytes(&path).to_vec() };
-        assert!(matches!(rig.export.answer(&asked), Answer::Published(_)));
-    }
-    let entry = (cpu() - before) / u32::try_from(NEGATIVE_ENTRIES_MAX).unwrap();
-    let before = cpu();
-    (0..ROUNDS).for_each(|_| _ = rig.export.submit());
-    let each = (cpu() - before) / ROUNDS;
-    eprintln!("{each:?} for a submission, {entry:?} for each new entry");
-    assert!(each < Duration::from_millis(2), "{each:?}");
-    assert!(entry < Duration::from_micros(200), "{entry:?}: as if it looked at all others");
+    let path = |number: usize| base.join(format!("include/deep/gap{number}.h"));
+    let entries: Vec<Duration> = (0..NEGATIVE_ENTRIES_MAX)
+        .map(|number| {
+            let asked = Ask::Name { path: bytes(&path(number)).to_vec() };
+            cpu_of(|| assert!(matches!(rig.export.answer(&asked), Answer::Published(_))))
+        })
+        .collect();
+    // Those that find many others.
+    let entry = *entries[NEGATIVE_ENTRIES_MAX / 2..].iter().min().unwrap();
+    let look_at_each = || (0..NEGATIVE_ENTRIES_MAX).for_each(|one| assert!(!path(one).exists()));
+    let looks = (0..ROUNDS).map(|_| cpu_of(look_at_each)).min().unwrap();
+    let each = (0..ROUNDS).map(|_| cpu_of(|| _ = rig.export.submit())).min().unwrap();
+    eprintln!("{each:?} for a submission, {entry:?} for a new entry, {looks:?} for looks");
+    assert!(each < looks * 2, "{each:?} for a submission, {looks:?} for a look at each");
+    assert!(entry < looks / 4, "{entry:?}, {looks:?}: as if it looked at all others");
 }

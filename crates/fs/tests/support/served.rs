@@ -6,20 +6,22 @@ use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::{Host, HostList};
 use outboard_cluster::keys::KeyPaths;
 use outboard_cluster::node::{NodeConfig, ServiceSpec, Supervisor};
+use outboard_cluster::status;
 use outboard_fs::client::{FsClient, FsClientOptions, FsError, FsVariant};
 use outboard_fs::mount::{FsMount, FsMountOptions, unmount_at};
 use outboard_fs::server::{check_table, serve};
 use outboard_secure::{ClusterKey, Credentials, Fabric, Identity, Revoked, ServiceName};
-use outboard_testkit::PATIENCE;
+use outboard_testkit::{PATIENCE, eventually};
 use outboard_verbs::Context;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use std::error::Error;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const SERVICE: &str = "be-a-service";
 const NODE: &str = "be-a-node";
@@ -76,16 +78,20 @@ fn mount(directory: &Path, host: &str, at: &Path, options: &str) -> Done {
     Ok(mount.serve()?)
 }
 
-fn dial_of(directory: &Path, host: Host) -> DialActive {
+/// What dials a service of a node.
+fn dialer_of(directory: &Path, name: &ServiceName) -> Dialer {
     let key = ClusterKey::load_or_create(&directory.join("key")).expect("a key");
-    let name: ServiceName = "fs".parse().expect("a name");
-    let own = Arc::new(Credentials {
+    Dialer::new(Arc::new(Credentials {
         identity: Identity::generate().expect("random numbers"),
-        keys: [key.service(&name)].into_iter().collect(),
+        keys: [key.service(name)].into_iter().collect(),
         fabric: Fabric::Untrusted,
         revoked: Revoked::default(),
-    });
-    let dialer = Dialer::new(own);
+    }))
+}
+
+fn dial_of(directory: &Path, host: Host) -> DialActive {
+    let name: ServiceName = "fs".parse().expect("a name");
+    let dialer = dialer_of(directory, &name);
     Box::new(move |limit| {
         let dialled = dialer.dial(&host, &name, Instant::now() + limit);
         dialled.map_err(|error| error.to_string())
@@ -100,6 +106,12 @@ fn client_of(
     let dial = dial_of(directory, host);
     let options = FsClientOptions { connect: PATIENCE, ..options };
     FsClient::connect(&Context::open().expect("a context"), dial, &options)
+}
+
+/// A number of a service's report.
+pub(crate) fn number(report: &Value, place: &str) -> u64 {
+    let found = report.pointer(place).and_then(Value::as_u64);
+    found.unwrap_or_else(|| panic!("no {place}: {report}"))
 }
 
 /// Starts this program with words, and its first line.
@@ -166,6 +178,31 @@ impl ServedNode {
     pub(crate) fn client_with(&self, options: FsClientOptions) -> Result<Arc<FsClient>, FsError> {
         let hosts: HostList = self.host.parse().expect("a host");
         client_of(self.directory.path(), hosts.hosts()[0].clone(), options)
+    }
+
+    /// What the service says of itself now.
+    pub(crate) fn report(&self) -> Value {
+        let dialer = dialer_of(self.directory(), &status::service());
+        let hosts: HostList = self.host.parse().expect("a host");
+        let begun = Instant::now();
+        loop {
+            let mut told = status::ask(&dialer, &hosts.hosts()[0], begun + PATIENCE);
+            // Where the service has not answered in time, its last report is shown.
+            if let Ok(told) = &mut told
+                && told["services"][0]["state"] == "running"
+                && told["services"][0]["report"].is_object()
+            {
+                return told["services"][0]["report"].take();
+            }
+            assert!(begun.elapsed() < PATIENCE, "the service does not report: {told:?}");
+        }
+    }
+
+    /// Waits until the service reports this number.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, place: &str, wanted: u64) {
+        let what = format!("{place} is {wanted}");
+        eventually(&what, || number(&self.report(), place) == wanted);
     }
 
     pub(crate) fn directory(&self) -> &Path {

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// What is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,17 @@ pub(crate) enum Cut {
 struct State {
     cut: Option<Cut>,
     open: Vec<TcpStream>,
+    /// When the server got something last, and the longest time that it got nothing, since the cut.
+    heard: Option<Instant>,
+    silence: Duration,
+}
+
+impl State {
+    fn hears(&mut self) {
+        let now = Instant::now();
+        let since = self.heard.replace(now).map_or(Duration::ZERO, |heard| now - heard);
+        self.silence = self.silence.max(since);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +71,16 @@ impl Cable {
     }
 
     pub(crate) fn cut(&self, what: Cut) {
-        self.shared.state.lock().expect("sound").cut = Some(what);
+        let mut state = self.shared.state.lock().expect("sound");
+        (state.cut, state.silence) = (Some(what), Duration::ZERO);
+        state.hears();
+    }
+
+    /// The longest time for which the server has heard nothing since the cut.
+    pub(crate) fn silence(&self) -> Duration {
+        let mut state = self.shared.state.lock().expect("sound");
+        state.hears();
+        state.silence
     }
 
     pub(crate) fn mend(&self) {
@@ -84,7 +105,11 @@ impl Shared {
             let state = self.state.lock().expect("sound");
             let is_cut =
                 |state: &mut State| state.cut.is_some_and(|cut| cut == way || cut == Cut::Both);
-            drop(self.mended.wait_while(state, is_cut).expect("sound"));
+            let mut state = self.mended.wait_while(state, is_cut).expect("sound");
+            if way == Cut::ToServer {
+                state.hears();
+            }
+            drop(state);
             if to.write_all(&bytes[..count]).is_err() {
                 break;
             }

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -15,6 +16,31 @@ use std::{fs, thread};
 fn shared_cache() -> Option<PathBuf> {
     let built = Path::new(env!("CARGO_TARGET_TMPDIR"));
     (!is_closed(built)).then(|| built.join("cache"))
+}
+
+/// A shell that reads a line, and then runs a command as the script says.
+pub(crate) fn on_a_line(outboard: &Command, script: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("read go || exit; {script}")]).arg(outboard.get_program());
+    shell.args(outboard.get_args());
+    outboard.get_current_dir().map(|directory| shell.current_dir(directory));
+    for (name, value) in outboard.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped());
+    shell
+}
+
+/// Ends a worker, also where its test fails.
+pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A server that waits to be started.
@@ -67,19 +93,10 @@ impl Served {
     ) -> ReadyServer {
         let common = ["--no-root-squash", "--listen", listen];
         let outboard = home.command(&[&["fs"], words, &common, more].concat());
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "read go && exec \"$0\" \"$@\""]).arg(outboard.get_program());
-        shell.args(outboard.get_args()).current_dir(&home.0);
-        for (name, value) in outboard.get_envs() {
-            match value {
-                Some(value) => shell.env(name, value),
-                None => shell.env_remove(name),
-            };
-        }
+        let mut shell = on_a_line(&outboard, "exec \"$0\" \"$@\"");
         // Those of `of_table` start with an empty cache.
         shell.envs(shared_cache().map(|cache| ("XDG_CACHE_HOME", cache)));
-        let shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        ReadyServer(shell.expect("a shell"))
+        ReadyServer(shell.spawn().expect("a shell"))
     }
 
     /// A node with a table of its own, on a machine with other users: alice is in the group team,
