@@ -117,7 +117,8 @@ fn the_server_is_not_heard() {
     let silence = scene.cable.silence();
     scene.cable.mend();
     if silence > LOCKS * 3 / 4 {
-        return eprintln!("this machine is too busy: the mount said nothing for {silence:?}");
+        println!("skipped: the machine was too busy: the mount said nothing for {silence:?}");
+        return;
     }
     assert!(taken.is_err(), "another's lock, who was silent for {silence:?} at most");
     scene.held.write_all_at(b"mine", 0).and_then(|()| scene.held.sync_all()).expect("written");
