@@ -116,10 +116,7 @@ fn the_server_is_not_heard() {
     let taken = fcntl_lock(&own, FlockOperation::NonBlockingLockExclusive);
     let silence = scene.cable.silence();
     scene.cable.mend();
-    if silence > LOCKS * 3 / 4 {
-        println!("skipped: the machine was too busy: the mount said nothing for {silence:?}");
-        return;
-    }
+    assert!(silence < LOCKS * 3 / 4, "nothing is tested: the mount was starved for {silence:?}");
     assert!(taken.is_err(), "another's lock, who was silent for {silence:?} at most");
     scene.held.write_all_at(b"mine", 0).and_then(|()| scene.held.sync_all()).expect("written");
     scene.works_again(b"mine");
