@@ -7,7 +7,7 @@ mod served;
 
 use home::Home;
 use outboard_testkit::PATIENCE;
-use served::{Mounted, Served, kill};
+use served::{Mounted, Over, Served, kill};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -164,15 +164,6 @@ fn kills_lose_nothing_that_was_promised() {
     let served = Served::at(&home, &address, &[]);
     let mounted = Mounted::of(&home, &served, "mnt", "");
     assert_eq!(mounted.run("ls -d r* | wc -l").trim(), rounds.to_string(), "{before}");
-}
-
-/// Ends a writer, also where its test fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn content(at: usize) -> String {

@@ -45,6 +45,8 @@ pub struct Settings {
     pub full: bool,
 }
 
+/// The suite without which no other can run.
+const BUILD: &str = "build";
 /// What stands before the error of an installation, or of what is fetched.
 const ENVIRONMENT: &str = "the environment failed, not a test";
 /// How many times longer than its budget a suite's own checks may take before they are stopped.
@@ -82,6 +84,10 @@ pub fn run(names: &[String], install: bool, settings: &Settings) -> Result<()> {
         installing.map_or(Ok(()), |thread| joined(thread.join())?)
     });
     installed.context(ENVIRONMENT)?;
+    if ready.iter().any(|suite| suite.name == BUILD && report.has_failed(suite.name)) {
+        suites.iter().for_each(|suite| report.skip(suite, "the build, which has failed"));
+        return finish(&report, false, began);
+    }
     suites.retain(|suite| !is_skipped(suite, &mut report));
     fetch::outside(&suites).context(ENVIRONMENT)?;
     run_suites(&suites, !names.is_empty(), settings, &mut report)?;

@@ -106,6 +106,10 @@ impl Report {
         total
     }
 
+    pub(super) fn has_failed(&self, name: &str) -> bool {
+        self.rows.iter().any(|row| row.suite.name == name && row.count.failed > 0)
+    }
+
     fn row(&mut self, name: &str) -> &mut Row {
         let found = self.rows.iter_mut().find(|row| row.suite.name == name);
         found.expect("every suite that runs has a row")
