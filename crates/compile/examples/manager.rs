@@ -30,7 +30,7 @@ fn serve(executor: impl RemoteExecutor) -> Result<(), Box<dyn Error>> {
     let (listener, place) = listen()?;
     let idle = std::env::var("OUTBOARD_TEST_IDLE_MS").ok().and_then(|text| text.parse().ok());
     let mut settings = Settings::default();
-    settings.idle = idle.map_or(settings.idle, Duration::from_millis);
+    settings.idle = idle.map(Duration::from_millis).or(settings.idle);
     let journal = Journal::new(state_directory().as_deref());
     Ok(Manager::new(listener, Some(place), executor, settings, journal)?.run()?)
 }

@@ -89,7 +89,7 @@ pub(crate) fn run(args: CcArgs) -> Result<ExitCode, Box<dyn std::error::Error>> 
         if args.with_parent {
             parent::end_with_it()?;
         }
-        manage()?;
+        manage(args.with_parent)?;
     } else if let Some(directory) = &args.install_links {
         install_links(directory)?;
     } else if args.stats || args.timeline.is_some() {
@@ -102,11 +102,20 @@ pub(crate) fn run(args: CcArgs) -> Result<ExitCode, Box<dyn std::error::Error>> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn manage() -> Outcome {
+fn settings(with_parent: bool) -> Settings {
+    let mut settings = Settings::default();
+    if with_parent {
+        // After an idle one a wrapper would start another, which the parent knows nothing of.
+        settings.idle = None;
+    }
+    settings
+}
+
+fn manage(with_parent: bool) -> Outcome {
     log::start_manager()?;
     let (listener, place) = manager::listen()?;
     let journal = Journal::new(state_directory().as_deref());
-    let settings = Settings::default();
+    let settings = settings(with_parent);
     // Without servers the manager still counts jobs, and bounds the number of local compilers.
     let (why, idle) = match servers() {
         Ok(Some(servers)) => {
@@ -115,7 +124,7 @@ fn manage() -> Outcome {
         Ok(None) => ("OUTBOARD_HOSTS is not set".to_owned(), settings.idle),
         Err(error) => {
             tracing::warn!("{error}");
-            (error.to_string(), MENDING)
+            (error.to_string(), Some(MENDING))
         }
     };
     let settings = Settings { idle, ..settings };
@@ -263,4 +272,15 @@ fn link(wrapper: &Path, at: &Path) -> Outcome {
         Err(_) => {}
     }
     Ok(symlink(wrapper, at)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manager_with_a_parent_outlives_idle_minutes() {
+        assert!(settings(false).idle.is_some());
+        assert_eq!(settings(true).idle, None);
+    }
 }

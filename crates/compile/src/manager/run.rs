@@ -54,8 +54,8 @@ pub struct Settings {
     pub patience: Option<Duration>,
     /// If servers have more slots than this, jobs wait for them however long it takes.
     pub few_slots: usize,
-    /// The manager ends after this long without wrappers.
-    pub idle: Duration,
+    /// The manager ends after this long without wrappers; `None`: never by itself.
+    pub idle: Option<Duration>,
 }
 
 impl Default for Settings {
@@ -65,7 +65,7 @@ impl Default for Settings {
             slots: cores,
             patience: Some(Duration::from_millis(100)),
             few_slots: 4 * cores,
-            idle: Duration::from_secs(60),
+            idle: Some(Duration::from_secs(60)),
         }
     }
 }
@@ -183,7 +183,8 @@ impl<F: RemoteExecutor> Manager<F> {
 
     /// How long a turn may wait.
     fn timeout(&self, now: Instant) -> Option<Duration> {
-        let idle = self.clients.is_empty().then(|| self.closing_time(now));
+        let idle = self.closing_time().filter(|_| self.clients.is_empty());
+        let idle = idle.map(|at| if at <= now { now + CLOSE_RETRY } else { at });
         let limits = [
             self.executor.deadline(),
             self.deciders.deadline(),
@@ -194,14 +195,14 @@ impl<F: RemoteExecutor> Manager<F> {
         limits.into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
     }
 
-    fn closing_time(&self, now: Instant) -> Instant {
-        let at = self.idle_since + self.settings.idle;
-        if at <= now { now + CLOSE_RETRY } else { at }
+    fn closing_time(&self) -> Option<Instant> {
+        Some(self.idle_since + self.settings.idle?)
     }
 
     fn is_over(&mut self, now: Instant) -> bool {
         let is_idle = self.clients.is_empty();
-        if self.listener.is_open() && is_idle && self.idle_since + self.settings.idle <= now {
+        let is_due = self.closing_time().is_some_and(|at| at <= now);
+        if self.listener.is_open() && is_idle && is_due {
             self.listener.close();
             self.accept(now);
         }

@@ -48,7 +48,7 @@ impl ManagerThread {
         let thread = thread::spawn(move || {
             let Lab { executor, servers, .. } = Lab::new(1, 2);
             let journal = Journal::new(Some(&place));
-            let idle = Duration::from_secs(2);
+            let idle = Some(Duration::from_secs(2));
             let settings = Settings { slots: 1, patience: None, idle, ..Settings::default() };
             let manager = Manager::new(listener, None, executor, settings, journal);
             manager.expect("a loop").run().expect("it ends");
