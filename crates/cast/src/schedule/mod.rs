@@ -113,7 +113,7 @@ impl Schedule {
         let leaves: Vec<u32> = live(&situation, NodeRole::Leaf).filter(|n| *n != root).collect();
         let held = held(&situation, ranks.iter().chain(&leaves));
         let lost: ChunkSet = held.missing(situation.chunks).iter().collect();
-        let gathers = Gathers::of_root(&situation, &ranks, &leaves, &lost);
+        let gathers = Gathers::to_root(&situation, &ranks, &leaves, &lost);
         let order = order(&situation, &ranks, &lost);
         let size = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
         let overlay = overlay(kind, size, order.len(), &sizes);
