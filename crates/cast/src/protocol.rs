@@ -28,12 +28,12 @@ pub const NODES_MAX: usize = 2048;
 /// Slots that a node may have.
 pub(crate) const SLOTS_MAX: u32 = 1024;
 
-/// A source that says and sends nothing for so long has left: it asks for a report several times a
+/// A source that sends nothing for this long has left: it asks for a report several times a
 /// second.
 pub(crate) const SOURCE_SILENCE_MAX: Duration = Duration::from_secs(5);
-/// Publishing is given up when nothing of it was done for so long: an entry's attributes, a rename;
+/// Publishing is given up when nothing of it was done for this long: an entry's attributes, a rename;
 const PUBLISH_STEP_MAX: Duration = Duration::from_secs(120);
-/// a flush may take longer, if the disk writes so many bytes a second.
+/// a flush may take longer, at this many bytes a second.
 const FLUSHED_A_SECOND: u64 = 4 << 20;
 
 /// What relays of one cast show each other; the source gives it to all of them.
@@ -46,7 +46,7 @@ impl fmt::Debug for JoinToken {
     }
 }
 
-/// The beginning of a cast, as a node is told it.
+/// The beginning of a cast.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CastBegin {
     /// The public half of the cast's key.
@@ -57,7 +57,7 @@ pub struct CastBegin {
     /// Where the nodes are, by number; the source, which is number 0, has no name. Empty when the
     /// only chunk comes with this message: then no node needs another.
     pub(crate) nodes: Vec<String>,
-    /// The number of the node that is told.
+    /// The receiving node's number.
     pub(crate) you: u32,
     /// What kind of schedule every plan is made to.
     pub(crate) kind: ScheduleKind,
@@ -188,7 +188,7 @@ pub(crate) enum CastMessage {
         /// For which plan.
         version: u32,
     },
-    /// Node to source: how it is doing. Node to node, when the source has left: what it holds.
+    /// Node to source: its report. Node to node, when the source has left: what it holds.
     Held(Box<NodeReport>),
     /// Node to source: this node's connection to another relay has ended or cannot be made, or the
     /// other one sent what the source has not signed.

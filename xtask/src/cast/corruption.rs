@@ -34,12 +34,12 @@ const FILE: usize = 40 << 20;
 const WINDOW_MIN: u64 = 32 << 20;
 /// A chunk that has come is checked by then.
 const CHECKED: Duration = Duration::from_millis(15);
-/// The node behind a relay is stopped for so long at most: a shorter time than that after which it
+/// The node behind a relay is stopped for this long at most: a shorter time than that after which it
 /// counts as one that hangs,
 const STOPPED_MAX: Duration = Duration::from_millis(600);
 /// and then left alone for this.
 const RUNS: Duration = Duration::from_millis(800);
-/// After so long what the kernel takes of a connection's bytes is full: chunks that come now wait.
+/// The kernel's buffers of a connection are full by then: chunks that come now wait.
 const FILLED: Duration = Duration::from_millis(30);
 /// What it takes, as tcp(7) has it, so that this is so: least, first and most bytes.
 const BUFFERS: &str = "4096 65536 65536";

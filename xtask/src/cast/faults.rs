@@ -243,7 +243,7 @@ pub(super) fn expect_whole_or_nothing(
     Ok(())
 }
 
-/// Waits until a node has received so many bytes of a cast.
+/// Waits until a node has received this many bytes of a cast.
 pub(super) fn reach(
     site: &CastSite,
     running: &mut RunningCast,

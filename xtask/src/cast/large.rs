@@ -333,7 +333,7 @@ fn version(path: &Path) -> Result<u8> {
     Ok(first)
 }
 
-/// A thread that changes a tree until it is told to end.
+/// A thread that changes a tree until it is dropped.
 struct ChangingTree {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<()>>,

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::site::CastSite;
 use crate::command;
 
-/// Time limit for a cast of which nothing else is said.
+/// Time limit for a cast without one of its own.
 pub(super) const CAST_MAX: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(2);
 

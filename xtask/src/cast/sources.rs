@@ -258,7 +258,7 @@ fn full_meanwhile(site: &mut CastSite) -> Result<()> {
     site.wait_listening(5)
 }
 
-/// Waits until node 5 has reserved space for so many bytes; false if the cast ends before.
+/// Waits until node 5 has reserved space; false if the cast ends before.
 fn reserved(site: &CastSite, running: &mut RunningCast, bytes: u64) -> Result<bool> {
     loop {
         let disk = statvfs(site.disk(5))?;
@@ -273,7 +273,7 @@ fn reserved(site: &CastSite, running: &mut RunningCast, bytes: u64) -> Result<bo
 }
 
 /// A file system is in use while files are cast to it, and free afterwards; taking it away all the
-/// same harms nobody else.
+/// same harms no other cast.
 fn unmounted(site: &mut CastSite) -> Result<()> {
     let sample = Sample::prepare(site)?;
     let images = images(&sample)?;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const READERS_MAX: usize = 8;
 /// A reader that borrows nothing for so long is sent away.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// A holder that owes chunks to others lends one for so many that it sends.
+/// A holder that owes chunks to others lends one for each this many that it sends.
 const SENDS_FOR_ONE: u64 = 8;
 /// Bytes of copies that are lent at a time, unless one chunk has more.
 const COPIES_MAX: u64 = 4 << 20;
@@ -110,8 +110,7 @@ impl<P: Copy + Ord> Lender<P> {
         self.readers.insert(reader, CastReader { node, heard: now, lent, asked: None });
     }
 
-    /// A reader wants to read these chunks, of a cast that has so many of so many bytes. Returns
-    /// what it may not read any more.
+    /// A reader wants to read these chunks. Returns what it may not read any more.
     pub(crate) fn borrow(
         &mut self,
         reader: P,
@@ -135,7 +134,7 @@ impl<P: Copy + Ord> Lender<P> {
         Ok(known.lent.drain(..).map(|(memory, _)| memory).collect())
     }
 
-    /// What to do next, for a holder that has so much to spare and has sent so many chunks.
+    /// What to do next.
     pub(crate) fn next(
         &mut self,
         room: LendRoom,
@@ -180,7 +179,7 @@ impl<P: Copy + Ord> Lender<P> {
         }
     }
 
-    /// A reader can read this, for which so many bytes were copied.
+    /// A reader can read this.
     pub(crate) fn lend(&mut self, reader: P, memory: Exposed, copied_bytes: u64) {
         if let Some(known) = self.readers.get_mut(&reader) {
             known.lent.push((memory, copied_bytes));

@@ -28,7 +28,7 @@ const DEMANDED_MAX: usize = 64;
 const JOIN_LIMIT: Duration = Duration::from_secs(8);
 /// So must one that chunks are borrowed of.
 const BORROW_LIMIT: Duration = Duration::from_secs(8);
-/// What is read must have come within this time, and what so many bytes a second take.
+/// A read must end within this time, and the time that its bytes take at the slowest rate.
 const READ_LIMIT: Duration = Duration::from_secs(5);
 const SLOWEST_BYTES_PER_SECOND: u64 = 256 << 10;
 /// How often a holder's bitmap is read, if it has not more bytes than are read in a second.
@@ -65,7 +65,7 @@ pub(crate) enum ReadAction {
     Read { node: u32, lent: LentChunk },
     /// End the connection with it.
     End { node: u32, why: &'static str },
-    /// Tell the source that there is nobody to read from.
+    /// Tell the source that there is no holder to read from.
     Feed,
 }
 
@@ -88,7 +88,7 @@ pub(crate) enum ReadOutcome {
     Kept,
     /// It is not what the source signed. Its owner may have changed the published file.
     Bad,
-    /// It cannot be told yet.
+    /// Its hash is not known yet.
     Unknown,
 }
 

@@ -182,7 +182,7 @@ fn a_holder_with_bad_chunks_is_left_for_good() {
 }
 
 #[test]
-fn the_source_is_asked_when_nobody_is_left() {
+fn the_source_is_asked_when_no_holder_is_left() {
     let mut scene = Scene::new(100, &[(1, all(100))]);
     scene.holders.clear();
     scene.go_on(Duration::from_millis(200));

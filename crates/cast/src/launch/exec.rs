@@ -43,7 +43,7 @@ impl ExecProgram {
             match launch.command.spawn() {
                 Ok(child) => children.push(child),
                 Err(source) => {
-                    // Those that run have nobody to wait for.
+                    // Those that run would wait in vain.
                     children.iter_mut().for_each(end);
                     return Err(LaunchError::Command { program, source });
                 }

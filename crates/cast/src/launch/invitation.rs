@@ -1,4 +1,4 @@
-//! What a receiver that a cast starts is told on standard input: two lines.
+//! What a cast writes to the standard input of a receiver that it starts: two lines.
 //!
 //! ```text
 //! outboard-service-key-1 cast <64 hexadecimal digits>

@@ -125,7 +125,7 @@ impl LaunchedReceivers {
         &self.failed
     }
 
-    /// Dials receivers, and takes nobody else for one.
+    /// Dials receivers, and accepts no other peer as one.
     #[must_use]
     pub fn dial(&self) -> DialNode {
         let dial = dial_with(&self.credentials);

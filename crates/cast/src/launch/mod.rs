@@ -3,7 +3,7 @@
 //! The source makes a key for this cast and starts `outboard cast-receiver` on every node, with the
 //! key on standard input: it stands in no argument, no environment and no file. A receiver listens,
 //! writes one line that says where, serves one cast below one directory as the user that it runs
-//! as, and ends when the cast is over or its standard input is closed. It lets nobody but the
+//! as, and ends when the cast is over or its standard input is closed. It lets only the
 //! source that started it begin a cast, so that reading the key on its way gives no rights here.
 //!
 //! Modules in reading order: `node_file` (hosts of PBS and mpiexec), `slurm` (a job), `way` (the

@@ -1,6 +1,6 @@
 //! The process of a receiver that a cast has started: it serves this one cast, and ends.
 //!
-//! It ends when its source has gone and nobody is connected any more, when standard input is
+//! It ends when its source has gone and no peer is connected any more, when standard input is
 //! closed, and when no cast has begun in time: it never stays behind. It lives in one thread but
 //! for disks and dialling, and waits for nothing but descriptors and time.
 
@@ -37,7 +37,7 @@ const TICK: Duration = Duration::from_millis(500);
 /// Serves one cast, as standard input says. Pass `|name| std::env::var_os(name)`.
 ///
 /// # Errors
-/// [`LaunchError`]; the source has been told of those before the receiver listens.
+/// [`LaunchError`]; the source has heard of those before the receiver listens.
 pub fn receive(
     input: BorrowedFd<'_>,
     output: &mut dyn Write,
@@ -102,7 +102,7 @@ fn failed(error: ServiceError) -> LaunchError {
     LaunchError::Service(error.to_string())
 }
 
-/// Credentials of one cast: an identity that nobody has met before, and the cast's key.
+/// Credentials of one cast: an identity that no node knows yet, and the cast's key.
 pub(super) fn credentials(key: ServiceKey) -> Result<Arc<Credentials>, LaunchError> {
     Ok(Arc::new(Credentials {
         identity: Identity::generate()?,

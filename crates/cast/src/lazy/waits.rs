@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A demand that has brought nothing for so long goes to the source.
+/// A demand that has brought nothing for this long goes to the source.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Reads of type `R`, by the chunk that they wait for. Bounded by the requests that the kernel has
@@ -91,7 +91,7 @@ mod tests {
         waits.demand(&[1, 2], now);
         waits.wait(2, ());
         assert!(waits.overdue(now).is_empty());
-        assert_eq!(waits.overdue(now + PATIENCE), [2], "nobody waits for 1");
+        assert_eq!(waits.overdue(now + PATIENCE), [2], "no reader waits for 1");
         assert!(waits.overdue(now + PATIENCE).is_empty());
         assert_eq!(waits.overdue(now + 2 * PATIENCE), [2]);
     }

@@ -47,7 +47,7 @@ impl CastMember {
         }
     }
 
-    /// A chunk of so many bytes is read from this node: that counts as sending it.
+    /// A peer reads a chunk from this node: that counts as sending it.
     pub(crate) fn note_lent(&mut self, bytes: u64) {
         self.limit.charge(Instant::now(), bytes);
     }

@@ -36,7 +36,7 @@ impl SendLimit {
         Self { rate, free: None, waiting: VecDeque::new() }
     }
 
-    /// What to do now for an action that sends so many bytes; `None` if it waits.
+    /// What to do now for an action that sends `len` bytes; `None` if it waits.
     pub(super) fn admit(&mut self, now: Instant, action: Action, len: u64) -> Option<Action> {
         if self.rate.is_none() {
             return Some(action);
@@ -71,7 +71,6 @@ impl SendLimit {
         }
     }
 
-    /// So many bytes are sent.
     pub(super) fn charge(&mut self, now: Instant, len: u64) {
         let Some(rate) = self.rate else { return };
         let micros = u128::from(len) * 1_000_000 / u128::from(rate.get());

@@ -92,9 +92,9 @@ pub(crate) struct CastMember {
     window: SharedRegion,
     /// The nodes whose connections are up.
     links: BTreeMap<u32, PeerId>,
-    /// What peers are told when all has been done: so that it costs each of them one wake-up.
+    /// Sent when all has been done, so that they wake each peer once.
     messages: BTreeMap<PeerId, Vec<Vec<u8>>>,
-    /// What to tell nodes whose connections are not up yet.
+    /// For nodes whose connections are not up yet.
     untold: BTreeMap<u32, Vec<Action>>,
     /// By own slot, to which peer it is exposed.
     exposed: BTreeMap<u32, (PeerId, Exposed)>,

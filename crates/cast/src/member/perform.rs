@@ -1,4 +1,4 @@
-//! What the relay wants done, done: peers are told, memory is exposed and written, threads work.
+//! Performs the relay's actions: sends messages, exposes and writes memory, starts threads' work.
 
 use super::work::LOOK_AFTER;
 use super::{CastHub, CastMember, CastTag, MemberResult, SendReach, WorkDone, of_machine};

@@ -1,7 +1,7 @@
 //! A situation as messages: parts that each fit into one.
 //!
-//! A node's set is cut short where all sets together would be long: a node that is said to hold
-//! less than it does tells its senders so, and is sent nothing twice.
+//! A node's set is cut short where all sets together would be long: a node that holds
+//! more than the plan says tells its senders so, and is sent nothing twice.
 
 use crate::protocol::{CastMessage, PlanPart};
 use crate::schedule::Situation;

@@ -28,7 +28,7 @@ pub(crate) struct NodeReach {
 }
 
 impl NodeReach {
-    /// Dials so many times, at least once, before an attempt has failed.
+    /// An attempt fails after `tries` dials, one at least.
     pub(crate) fn new(dial: DialNode, tries: u32, threads: WorkThreads) -> Self {
         Self { dial, dials: Workers::new("outboard-dial", DIALS_MAX), tries, threads }
     }

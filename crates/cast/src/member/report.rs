@@ -6,11 +6,11 @@ use crate::schedule::ChunkSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// A chunk that has not come for so long is reported.
+/// A chunk that has been awaited for longer is reported.
 const WAIT_MIN: Duration = Duration::from_millis(200);
 /// Words of 64 chunks of a set that fit into a message besides all the rest.
 const HELD_WORDS_MAX: usize = 4_000;
-/// A rate is told when so much time was spent sending.
+/// The least time spent sending over which a rate is measured.
 const BUSY_MIN: Duration = Duration::from_millis(100);
 
 /// See the [module](self).
@@ -160,7 +160,7 @@ impl MemberProgress {
     }
 }
 
-/// What is said to be held: a set that is too ragged for a message is said to be smaller.
+/// A set that is too ragged for a message is cut short.
 pub(crate) fn short(held: &ChunkSet) -> ChunkSet {
     let mut held = held.clone();
     held.keep_front(HELD_WORDS_MAX);
@@ -220,8 +220,8 @@ impl SendRates {
         let len = self.chunk_len;
         let (all, near) = (self.all.take(now, None, len), self.near.take(now, None, len));
         let is_far = |(reach, _): &(SendReach, RateMeter)| *reach == SendReach::OtherSwitch;
-        // A link between switches is as slow as it is, whoever sends over it: what it holds up is
-        // no rate of this node's. Both are less than the node can, so the higher one counts.
+        // A link between switches limits all its senders: its rate is not this node's. Both rates
+        // are below what the node can send, so the higher one counts.
         let all = match self.links.values().any(is_far) {
             true => near.map(|near| all.map_or(near, |all| all.faster(near))),
             false => all,

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Threads that read and write files of one cast.
 const THREADS_MAX: usize = 4;
-/// An answer that comes within this time wakes nobody: what wakes the loop meanwhile, or at the
+/// An answer that comes within this time does not wake the loop: what wakes the loop meanwhile, or at the
 /// latest [its deadline](LOOK_AFTER), finds it.
 const QUICK: Duration = Duration::from_millis(2);
 /// When the loop must look for [quick answers](WorkThreads::run_quick), after it asked.
@@ -132,7 +132,7 @@ pub(crate) enum WorkDone {
 }
 
 /// A node's part in a cast, from one beginning to its end: what is still under way when it has
-/// ended is nobody's, even if the same cast begins here once more.
+/// ended is dropped, even if the same cast begins here once more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SessionId(pub(crate) u64);
 

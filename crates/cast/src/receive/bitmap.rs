@@ -27,7 +27,7 @@ impl ChunkBitmap {
         Ok(Self { words, chunks, held: AtomicU32::new(0) })
     }
 
-    /// The bytes of the bitmap of so many chunks.
+    /// The bytes of the bitmap of some chunks.
     #[must_use]
     pub fn bytes(chunks: u32) -> usize {
         chunks.div_ceil(WORD_CHUNKS) as usize * 8

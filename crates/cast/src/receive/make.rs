@@ -57,7 +57,7 @@ pub(super) fn make_tree(
     Ok(())
 }
 
-/// A source sends attributes of the kernel's only if it was told to: dropped, they would be missed.
+/// A source sends attributes of the kernel's only on request: dropped, they would be missed.
 fn refuse_security_xattrs(
     manifest: &TreeManifest,
     index: u32,

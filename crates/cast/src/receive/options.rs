@@ -1,4 +1,4 @@
-//! What a receiver is told: where, for what identity, and what its administrator allows.
+//! A receiver's options: where, for what identity, and what its administrator allows.
 
 use super::error::ReceiveError;
 use crate::tree::TreeLimits;

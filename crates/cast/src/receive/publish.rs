@@ -22,7 +22,7 @@ pub struct PublishReport {
     pub left_behind: Option<PathBuf>,
 }
 
-/// The inodes of the top-level entries, as they are told apart after a broken publication.
+/// The inodes of the top-level entries, which tell them apart after a broken publication.
 pub(super) fn inodes(tree: &StagedTree) -> Result<Vec<u64>, ReceiveError> {
     let manifest = tree.manifest();
     let inode = |(top, &entry): (usize, &u32)| {

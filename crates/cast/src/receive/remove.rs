@@ -156,7 +156,7 @@ mod tests {
         let goes_on = || {
             let id = thread::current().id();
             *calls.lock().unwrap().entry(format!("{id:?}")).or_insert(0) += 1;
-            // As a disk that is told of each block.
+            // Like a disk that discards each block.
             thread::sleep(Duration::from_millis(1));
         };
         remove_contents(open.as_fd(), &goes_on).unwrap();

@@ -1,7 +1,7 @@
 //! The staging directory: its name, its lock, and the state that outlives a receiver.
 //!
 //! A receiver holds a lock on it as long as it lives, which the kernel drops when it dies. Only a
-//! directory of this user's own, that nobody else can enter, is ever used.
+//! directory of this user's own, that no other user can enter, is ever used.
 
 use super::error::ReceiveError;
 use super::options::{CastIdentity, Destination};

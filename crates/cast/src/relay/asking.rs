@@ -14,9 +14,9 @@ impl Relay {
         asked.into_iter().for_each(|chunk| self.cancel(chunk));
     }
 
-    /// What was taken back may be under way. If it is asked of a relay, which will send it or say
-    /// that it does not, it is asked of no other before: it would cross slow links twice. Nobody
-    /// waits for nodes that are slow, nor over a connection that is cut.
+    /// A chunk that was taken back may be under way. The relay that it was asked of sends it or drops
+    /// it, and no other node is asked before: it would cross slow links twice. Leaves, and nodes
+    /// whose connection is cut, are not waited for.
     pub(super) fn await_relays(&mut self) {
         let Situation { nodes, cut, .. } = self.schedule.situation();
         let is_cut = |of| cut.contains(&(self.node, of)) || cut.contains(&(of, self.node));
@@ -34,8 +34,8 @@ impl Relay {
         may_come || self.is_claimed(chunk)
     }
 
-    /// What was taken back does not come.
-    pub(super) fn comes_not(&mut self, chunk: u32, from: u32) {
+    /// The peer has dropped what was taken back.
+    pub(super) fn handle_dropped(&mut self, chunk: u32, from: u32) {
         self.coming.remove(&(chunk, from));
         self.take_up(chunk);
     }

@@ -10,7 +10,7 @@
 use super::{Action, ChunkWant, Relay, RelayFault};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// At most one of so many slots is for demands.
+/// At most one slot in this many is for demands.
 const SHARE: u32 = 4;
 
 /// Of which node a chunk is demanded.
@@ -37,7 +37,6 @@ pub(super) struct Demands {
 }
 
 impl Demands {
-    /// With so many slots in the window.
     pub(super) fn new(slots: u32) -> Self {
         Self {
             asked_max: (slots / SHARE).max(1) as usize,

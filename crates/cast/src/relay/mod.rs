@@ -195,7 +195,7 @@ impl Relay {
     pub fn dropped(&mut self, by: u32, slot: u32) -> Result<(), RelayFault> {
         let chunk = self.cancelled.remove(&(by, slot)).ok_or(RelayFault::NotCancelled { slot })?;
         self.slots.set(slot, WindowSlot::Free);
-        self.comes_not(chunk, by);
+        self.handle_dropped(chunk, by);
         self.go_on();
         Ok(())
     }
@@ -262,7 +262,7 @@ impl Relay {
         let free: Vec<u32> = asked.chain(cancelled.map(|((_, slot), _)| slot)).collect();
         free.into_iter().for_each(|slot| self.slots.set(slot, WindowSlot::Free));
         let came: Vec<u32> = self.coming.iter().filter(|c| c.1 == peer).map(|c| c.0).collect();
-        came.into_iter().for_each(|chunk| self.comes_not(chunk, peer));
+        came.into_iter().for_each(|chunk| self.handle_dropped(chunk, peer));
         let sends = self.sending.extract_if(.., |sending| sending.to == peer);
         sends.for_each(|sending| self.slots.note_sent(sending.slot));
         self.go_on();

@@ -8,7 +8,7 @@ use crate::schedule::ScheduleKind;
 /// come later than the first would alone, and each relay behind it waits; the next one is at hand
 /// when one ends.
 const SENDS_MAX: usize = 2;
-/// A chunk that so many others have overtaken counts no more: its receiver is slow, or hangs.
+/// A chunk that this many others have overtaken counts no more: its receiver is slow, or hangs.
 const OVERTAKEN_MAX: u64 = 4;
 
 /// A chunk that is being written to a peer.

@@ -34,7 +34,7 @@ proptest! {
     }
 
     #[test]
-    fn nodes_that_die_stop_nobody(
+    fn deaths_do_not_stop_the_others(
         kind in kinds(), nodes in 3_u32..16, chunks in 1_u32..40, slots in 3_u32..9, seed: u64,
         deaths in prop::collection::vec((1_u32..16, 0_usize..200), 1..4),
     ) {
@@ -99,7 +99,7 @@ fn what_may_be_under_way_is_asked_of_no_other_node_before_that_is_known() {
     relay.arrived(1, 0, first).expect("it was under way");
     relay.dropped(1, second).expect("taken back");
     assert!(asks(&mut relay).iter().map(|ask| (ask.0, ask.1)).eq([(0, 1)]));
-    // Of a node that is gone or slow nobody waits for anything.
+    // A relay does not wait for a node that is gone or slow.
     let (mut relay, ..) = replanned();
     relay.lost(1);
     assert_eq!(asks(&mut relay).len(), 2);
@@ -167,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn nodes_that_die_stop_nobody_that_finds_some_by_itself(
+    fn deaths_do_not_stop_relays_that_find_chunks_themselves(
         kind in kinds(), nodes in 3_u32..16, chunks in 1_u32..40, slots in 3_u32..9, seed: u64,
         deaths in prop::collection::vec((1_u32..16, 0_usize..200), 1..4), claims in some_claims(),
     ) {
@@ -184,7 +184,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn demands_stop_nobody(
+    fn demands_do_not_stop_the_others(
         kind in kinds(), nodes in 2_u32..16, chunks in 1_u32..60, slots in 4_u32..9, seed: u64,
         demands in prop::collection::vec((1_u32..16, 0_u32..60, any::<bool>(), 0_usize..60), 1..20),
         death in prop::option::of(1_u32..16), claims in prop::option::of(some_claims()),

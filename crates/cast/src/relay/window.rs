@@ -136,7 +136,7 @@ impl Window {
         len.div_ceil(2).min(len - RESERVED).min(GIVEN_MAX)
     }
 
-    /// Whether so many slots can be given that asking for them together saves messages: a quarter
+    /// Whether enough slots are free that asking for them together saves messages: a quarter
     /// of those that peers get.
     pub(super) fn has_room_for_many(&self) -> bool {
         let most = self.given_max();

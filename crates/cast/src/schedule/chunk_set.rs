@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "SentChunkSet")]
 pub struct ChunkSet {
-    /// So many words of 64 chunks at the beginning are full.
+    /// The number of words of 64 chunks at the beginning that are full.
     full_words: u32,
     /// The words after them.
     words: Vec<u64>,
@@ -122,7 +122,7 @@ impl ChunkSet {
         missing
     }
 
-    /// Leaves out what lies more than so many words of 64 chunks behind the first chunk that is
+    /// Leaves out what lies more than `words` words of 64 chunks behind the first chunk that is
     /// missing, so that the set is short.
     pub fn keep_front(&mut self, words: usize) {
         self.words.truncate(words);

@@ -30,7 +30,7 @@ pub enum ScheduleKind {
         /// To how many nodes a node sends; the paper's figures are of 2.
         arity: NonZeroU32,
     },
-    /// The source to each node: m(n − 1) steps, and nobody relays.
+    /// The source to each node: m(n − 1) steps, without relays.
     Star,
     /// A binomial pipeline below each switch; the last to be free hand each chunk to the next
     /// switch once. Needs [`Situation::switches`](super::Situation::switches).

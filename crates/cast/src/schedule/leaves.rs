@@ -1,7 +1,7 @@
-//! Which relays feed the nodes that only receive.
+//! Which relays feed the nodes that only receive; knows nothing of chunks.
 //!
-//! Those below the leaf's own switch, where there are any: what they have has crossed the links
-//! between switches already. Knows nothing of chunks.
+//! Relays below the leaf's own switch come first: what they hold has crossed the links between
+//! switches already.
 
 use super::overlay::FEEDERS_MAX;
 use super::{NodeSwitches, Situation};
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashSet};
 pub(super) struct LeafFeeders<'a> {
     ranks: &'a [u32],
     switches: &'a NodeSwitches,
-    /// By switch, the ranks below it but for the root.
+    /// By switch, the ranks below it, without the root.
     below: BTreeMap<u32, Vec<u32>>,
     /// All but the root.
     others: Vec<u32>,
@@ -22,23 +22,22 @@ impl<'a> LeafFeeders<'a> {
     pub(super) fn new(situation: &Situation, switches: &'a NodeSwitches, ranks: &'a [u32]) -> Self {
         let mut below: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (rank, node) in (0..).zip(ranks).skip(1) {
-            below.entry(switches.of(*node)).or_default().push(rank);
+            below.entry(switches.switch(*node)).or_default().push(rank);
         }
         let others = (0..).zip(ranks).skip(1).map(|(rank, _)| rank).collect();
         let cut = situation.cut.iter().flat_map(|&(a, b)| [(a, b), (b, a)]).collect();
         Self { ranks, switches, below, others, cut }
     }
 
-    /// By leaf, the ranks that serve it, in turn; `spare` are ranks that have sends to spare.
-    pub(super) fn of_all(&self, leaves: &[u32], spare: &[u32]) -> Vec<Vec<u32>> {
-        (0..).zip(leaves).map(|(index, leaf)| self.of(*leaf, index, spare)).collect()
+    /// By leaf, the ranks that feed it in turn; `spare` are ranks that have sends to spare.
+    pub(super) fn feeders(&self, leaves: &[u32], spare: &[u32]) -> Vec<Vec<u32>> {
+        (0..).zip(leaves).map(|(index, leaf)| self.feed(*leaf, index, spare)).collect()
     }
 
-    /// Of those that are below the leaf's switch, the first leaf is served by ranks that have sends
-    /// to spare, any other one by a few of all but the root; of other switches' only if there are
-    /// none. Those whose connection with it is cut do not serve it; if that leaves none, the root
-    /// does.
-    fn of(&self, leaf: u32, index: u32, spare: &[u32]) -> Vec<u32> {
+    /// Ranks with sends to spare feed the first leaf, a few others any other leaf; those below the
+    /// leaf's own switch come first. A rank whose connection with the leaf is cut does not feed it;
+    /// if no rank is left, the root does.
+    fn feed(&self, leaf: u32, index: u32, spare: &[u32]) -> Vec<u32> {
         let is_near = |rank: &u32| !self.switches.are_apart(self.ranks[*rank as usize], leaf);
         let is_cut = |rank: &u32| self.cut.contains(&(self.ranks[*rank as usize], leaf));
         let turns = index.wrapping_mul(FEEDERS_MAX) as usize;
@@ -48,7 +47,8 @@ impl<'a> LeafFeeders<'a> {
             in_turn.take(FEEDERS_MAX as usize).collect()
         };
         let spare = spare.iter().copied().filter(|rank| index == 0 && !is_cut(rank));
-        let near = self.below.get(&self.switches.of(leaf)).map(Vec::as_slice).unwrap_or_default();
+        let near =
+            self.below.get(&self.switches.switch(leaf)).map(Vec::as_slice).unwrap_or_default();
         let choices = [
             spare.filter(is_near).collect(),
             few(near),

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU64;
 
-/// The link of nodes whose rate nobody limits, in Gbit/s: a choice depends on it for small casts
+/// The link of nodes without a rate limit, in Gbit/s: a choice depends on it for small casts
 /// only.
 const ASSUMED_GIGABITS: f64 = 1.0;
 
@@ -29,7 +29,7 @@ pub struct LinkModel {
 }
 
 impl LinkModel {
-    /// Assumptions for a link of so many Gbit/s of payload with connections that are there: 20 µs
+    /// Assumptions for a link of some Gbit/s of payload with connections that are there: 20 µs
     /// a chunk and 100 µs a hop, of which most is waking processes and verifying 1 MiB; put
     /// measured values in their place where there are any. Turns: casts of 100 MB to 16 nodes at
     /// 100 Mbit/s took 1.2 times their steps by the binomial pipeline, and 1.03 by the chain.
@@ -44,8 +44,7 @@ impl LinkModel {
         }
     }
 
-    /// The link that a cast counts with, and its plan: of nodes that send so many bytes a second at
-    /// most, or 1 Gbit/s where nothing is said.
+    /// The link that a cast and its plan count with: the nodes' rate limit, or 1 Gbit/s without one.
     #[must_use]
     pub fn of_rate(rate: Option<NonZeroU64>) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "a model's rate needs no 53 bits")]

@@ -57,9 +57,9 @@ use two_tree::TwoTree;
 /// Why there is no schedule for a situation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
-    /// Nobody is left.
+    /// No node is left.
     #[error("none of the {nodes} nodes is alive: start the cast again with nodes that are")]
-    NobodyAlive {
+    NoneAlive {
         /// Nodes in the situation.
         nodes: usize,
     },
@@ -78,7 +78,7 @@ pub enum ScheduleError {
     },
 }
 
-/// Who sends what to whom, from one situation on.
+/// Which node sends which chunk to which, from one situation on.
 #[derive(Debug)]
 pub struct Schedule {
     kind: ScheduleKind,
@@ -94,7 +94,7 @@ pub struct Schedule {
     lost: ChunkSet,
     /// Nodes that only receive.
     leaves: Vec<u32>,
-    /// By leaf, the ranks that serve it, in turn.
+    /// By leaf, the ranks that feed it in turn.
     feeders: Vec<Vec<u32>>,
     switches: NodeSwitches,
 }
@@ -108,7 +108,7 @@ impl Schedule {
     pub fn new(kind: ScheduleKind, situation: Situation) -> Result<Arc<Self>, ScheduleError> {
         check(&situation)?;
         let nodes = situation.nodes.len();
-        let root = root(&situation).ok_or(ScheduleError::NobodyAlive { nodes })?;
+        let root = root(&situation).ok_or(ScheduleError::NoneAlive { nodes })?;
         let (ranks, sizes) = ranks(&situation, root);
         let leaves: Vec<u32> = live(&situation, NodeRole::Leaf).filter(|n| *n != root).collect();
         let held = held(&situation, ranks.iter().chain(&leaves));
@@ -123,7 +123,7 @@ impl Schedule {
         };
         let switches = NodeSwitches::new(nodes, &situation.switches);
         let feeders = LeafFeeders::new(&situation, &switches, &ranks);
-        let feeders = feeders.of_all(&leaves, &overlay.feeders());
+        let feeders = feeders.feeders(&leaves, &overlay.feeders());
         let mut rank_of = vec![None; nodes];
         for (rank, node) in (0..).zip(&ranks) {
             rank_of[*node as usize] = Some(rank);
@@ -174,7 +174,7 @@ impl Schedule {
         self.overlay.steps()
     }
 
-    /// The chunks that no live node holds: nobody gets them.
+    /// The chunks that no live node holds.
     #[must_use]
     pub fn lost(&self) -> &ChunkSet {
         &self.lost

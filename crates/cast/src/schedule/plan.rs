@@ -17,7 +17,7 @@ const CHUNK_BYTES_MIN: u64 = 64 << 10;
 const CHUNK_BYTES_MAX: u64 = 16 << 20;
 const CHUNK_BYTES_GRAIN: u64 = 4 << 10;
 
-/// Nobody can be cast to like this.
+/// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// Chunk numbers have 32 bits.

@@ -2,7 +2,7 @@
 //! each holds.
 //!
 //! One node (the source, or the node that takes its place) sends the same situation to all; every
-//! node then computes the same schedule from it. Measures nothing and asks nobody.
+//! node then computes the same schedule from it. Measures nothing and sends nothing.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use super::ChunkSet;
 /// How a node takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum NodeRole {
-    /// Inbox and passes on.
+    /// Receives and passes on.
     #[default]
     Relay,
-    /// Inbox, and nobody waits for it: a slow node, or one that came late.
+    /// Receives only: a slow node, or one that came late.
     Leaf,
     /// Neither: it is dead, or was given up.
     Dead,
@@ -52,7 +52,7 @@ pub struct Situation {
 pub struct NodeSwitches(Vec<u32>);
 
 impl NodeSwitches {
-    /// Of so many nodes; `sizes` as in [`Situation::switches`].
+    /// `sizes` are as in [`Situation::switches`].
     #[must_use]
     pub fn new(nodes: usize, sizes: &[u32]) -> Self {
         let mut of_node = Vec::with_capacity(nodes);
@@ -69,8 +69,8 @@ impl NodeSwitches {
         self.0.get(one as usize) != self.0.get(other as usize)
     }
 
-    /// A number that all nodes below a node's switch have.
-    pub(super) fn of(&self, node: u32) -> u32 {
+    /// The number of a node's switch.
+    pub(super) fn switch(&self, node: u32) -> u32 {
         self.0.get(node as usize).copied().unwrap_or(u32::MAX)
     }
 }
@@ -89,7 +89,7 @@ impl Situation {
 
     /// Makes leaves of relays until no two relays are left whose connection is cut: first those
     /// that have most such connections, and of two that have as many the one that complained. So a
-    /// node that slanders others harms itself, and costs nobody more than a connection.
+    /// node that slanders others harms itself, and costs each of them one connection.
     pub fn part_relays(&mut self) {
         loop {
             let mut cuts: BTreeMap<u32, usize> = BTreeMap::new();

@@ -2,7 +2,7 @@
 //! between switches once.
 //!
 //! The first rank of each switch is its pipeline's root. The tail of a pipeline (see
-//! [`Binomial`]) is the root of the next one, so that the handing over costs nobody a send that
+//! [`Binomial`]) is the root of the next one, so that the handing over costs no node a send that
 //! was needed elsewhere: every node still sends and receives at most one chunk a step. Steps: m −
 //! 1 + the sum of ⌊log₂ size⌋ + 1 over the switches.
 

@@ -247,7 +247,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The source is below a switch where nobody else is.
+    /// The source is alone below its switch.
     fn close_source(&mut self) {
         if self.switches.is_empty() && !self.order.is_empty() {
             self.switches.push(1);

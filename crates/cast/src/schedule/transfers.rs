@@ -177,7 +177,7 @@ pub struct Outbox {
     /// What others wait for, the next one last.
     gathers: Vec<Transfer>,
     slot: u64,
-    /// The next transfers of the pipeline, [`LOOKAHEAD`] while there are so many.
+    /// The next transfers of the pipeline, at most [`LOOKAHEAD`].
     ahead: VecDeque<Transfer>,
     feeds: Vec<LeafFeed>,
 }
@@ -264,7 +264,7 @@ impl Outbox {
 #[derive(Debug, Clone)]
 struct LeafFeed {
     leaf: u32,
-    /// What the leaf has, and what nobody has.
+    /// What the leaf holds, and what no live node holds.
     known: ChunkSet,
     chunks: u32,
     /// Chunk numbers modulo the stride, ascending.

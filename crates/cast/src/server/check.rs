@@ -15,7 +15,7 @@ const NAME_LEN_MAX: usize = 256;
 /// The header's hashes, if all of it can be done here.
 pub(super) fn check(begin: &CastBegin) -> Result<Arc<ChunkHashes>, SourceFault> {
     let (you, nodes) = (begin.you, begin.nodes.len());
-    // A cast that comes with its first message names no nodes, as there is nobody to pass it on to.
+    // A cast that comes whole in its first message names no nodes: it is not passed on.
     let (named, nodes_max) = match begin.only {
         Some(_) => (NODES_MAX, 0),
         None => (nodes, NODES_MAX),

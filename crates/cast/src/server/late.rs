@@ -2,7 +2,7 @@
 //! memory.
 //!
 //! It has a connection of its own with each: if a holder revokes what is being read, that
-//! connection ends, and no other. Nobody else's plan has this node in it. When the source puts it
+//! connection ends, and no other. No plan contains this node. When the source puts it
 //! into one, or everything is here, it leaves the holders.
 
 use super::session::CastSession;
@@ -47,7 +47,7 @@ impl CastSession {
         let is_node = |node: &&u32| **node != you && **node > 0 && (**node as usize) < nodes;
         let holders: Vec<u32> = holders.iter().filter(is_node).copied().collect();
         if self.member.is_none() {
-            self.start(hub, &nobody(nodes, self.chunks())?)?;
+            self.start(hub, &source_alone(nodes, self.chunks())?)?;
             self.member.as_mut().map_or(Ok(()), |member| member.leave_schedule(hub))?;
         }
         let (shape, now) = (self.shape(), Instant::now());
@@ -241,8 +241,8 @@ fn whole(memory: Exposed) -> Option<(Remote, usize)> {
     Some((memory.range(0, memory.len())?, usize::try_from(memory.len()).ok()?))
 }
 
-/// The schedule of a cast in which nobody but the source takes part.
-fn nobody(nodes: usize, chunks: u32) -> Result<Arc<Schedule>, SourceFault> {
+/// The schedule of a cast in which only the source takes part.
+fn source_alone(nodes: usize, chunks: u32) -> Result<Arc<Schedule>, SourceFault> {
     let mut situation = Situation::fresh(u32::try_from(nodes).unwrap_or(u32::MAX), chunks);
     situation.nodes.iter_mut().skip(1).for_each(|node| node.role = NodeRole::Dead);
     Ok(Schedule::new(ScheduleKind::Star, situation)?)

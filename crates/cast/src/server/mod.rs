@@ -9,7 +9,7 @@
 //! `room` (what there is for it), `source_fault` (what its source can do wrong), `plan` (its
 //! plans), `at_once` (one of a single message),
 //! `orphan` (one whose source has left), `late` (one that this node joins late), `lending` (nodes
-//! that come late read from this one), `status` (what is said of it), `storage` (its files),
+//! that come late read from this one), `status` (its report), `storage` (its files),
 //! `sweep` (what broken casts leave).
 
 mod at_once;

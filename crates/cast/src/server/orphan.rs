@@ -1,6 +1,6 @@
 //! A cast whose source has left: its nodes go on among themselves.
 //!
-//! Nobody takes the source's place. Each node tells those that it is connected with what it holds,
+//! No node takes the source's place. Each node tells those that it is connected with what it holds,
 //! and asks them for what it lacks; so that all are connected, each dials a few more, by numbers
 //! alone. A node that has all publishes and stays until its neighbours need nothing more. One that
 //! gains nothing ends, and what it has stays for the next cast of the same content.
@@ -24,7 +24,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(3);
 const LINGER: Duration = Duration::from_secs(1);
 /// The same for a node that has no neighbours: they may have to dial it.
 const LINGER_ALONE: Duration = Duration::from_secs(3);
-/// Among so many nodes each is connected with each.
+/// Up to this many nodes, each is connected with each.
 const MESH_MAX: u32 = 16;
 
 /// See the [module](self).
@@ -33,7 +33,8 @@ pub(super) struct OrphanCast {
     since: Instant,
     /// When this node or a neighbour gained a chunk.
     gained: Instant,
-    told: Instant,
+    /// When neighbours were sent a report last.
+    reported: Instant,
     /// How many chunks this node has, and steps done of making the tree and publishing.
     held: u64,
     steps: u64,
@@ -52,9 +53,9 @@ impl CastSession {
         member.leave_schedule(hub)?;
         let (held, heard) = (member.relay().held().len(), BTreeMap::new());
         let most = BTreeMap::new();
-        let told = now.checked_sub(TELL_EVERY).unwrap_or(now);
+        let reported = now.checked_sub(TELL_EVERY).unwrap_or(now);
         self.orphan =
-            Some(OrphanCast { since: now, gained: now, told, held, steps: 0, heard, most });
+            Some(OrphanCast { since: now, gained: now, reported, held, steps: 0, heard, most });
         let (you, nodes) = (self.begin.you, u32::try_from(self.begin.nodes.len()).unwrap_or(0));
         for node in neighbours(you, nodes).into_iter().filter(|node| *node > you) {
             self.dial(hub, node);
@@ -117,10 +118,10 @@ impl CastSession {
         let (Some(orphan), Some(member)) = (&mut self.orphan, &mut self.member) else {
             return Ok(None);
         };
-        if now < orphan.told + TELL_EVERY {
+        if now < orphan.reported + TELL_EVERY {
             return Ok(None);
         }
-        orphan.told = now;
+        orphan.reported = now;
         let held = member.relay().held();
         if held.len() > orphan.held {
             (orphan.held, orphan.gained) = (held.len(), now);
@@ -148,8 +149,8 @@ impl CastSession {
         let orphan = self.orphan.as_ref()?;
         let all = u64::from(self.chunks());
         let lingers = if orphan.heard.is_empty() { LINGER_ALONE } else { LINGER };
-        let nobody_lacks = orphan.heard.values().all(|(_, count)| *count == all);
-        if self.has_published() && nobody_lacks && now > orphan.since + lingers {
+        let all_have_it = orphan.heard.values().all(|(_, count)| *count == all);
+        if self.has_published() && all_have_it && now > orphan.since + lingers {
             return Some("the source has left, and all that can be reached have everything");
         }
         let stall = match self.is_busy_publishing() {
@@ -159,12 +160,12 @@ impl CastSession {
             false => STALL_MAX,
         };
         let is_stalled = now > orphan.gained + stall;
-        is_stalled.then_some("the source has left, and nobody here has what is lacking")
+        is_stalled.then_some("the source has left, and no node here has what is lacking")
     }
 
     /// When to tell neighbours again.
     pub(super) fn orphan_deadline(&self) -> Option<Instant> {
-        self.orphan.as_ref().map(|orphan| orphan.told + TELL_EVERY)
+        self.orphan.as_ref().map(|orphan| orphan.reported + TELL_EVERY)
     }
 }
 

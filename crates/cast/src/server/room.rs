@@ -1,4 +1,4 @@
-//! What there is for a cast that begins: memory, and staging directories that nobody writes to.
+//! Reserves what a cast needs: memory, and a staging directory that no other cast writes to.
 
 use super::source_fault::SourceFault;
 use super::storage::NodeStore;

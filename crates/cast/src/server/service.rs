@@ -34,8 +34,8 @@ const SILENT_MAX: Duration = Duration::from_secs(10);
 /// How often another node of a cast is dialled: one that starts may refuse the first time.
 const DIAL_TRIES: u32 = 4;
 
-/// For whom files are received if only one source may begin: whoever runs this process. It stands
-/// for a public key to which nobody has the private one.
+/// The identity that receives files if only one source may begin: the user of this process. No
+/// private key belongs to it.
 const LAUNCHED: &[u8; 32] = b"outboard receivers of their user";
 
 /// What a peer is in this node.
@@ -99,7 +99,7 @@ pub struct CastService {
     ends: Vec<(PeerId, ServiceError)>,
     /// Files of casts that have ended, as long as a thread has anything to do with them.
     leaving: Vec<LeavingCast>,
-    /// Under which number this node was told of the latest casts.
+    /// This node's numbers in the latest casts.
     numbers: VecDeque<OwnNumber>,
     status: CastServiceStatus,
 }
@@ -147,7 +147,7 @@ impl CastService {
         })
     }
 
-    /// Lets nobody but this identity begin casts.
+    /// Lets only this identity begin casts.
     #[must_use]
     pub fn only_from(self, source: NodeId) -> Self {
         Self { only_source: Some(source), ..self }
@@ -159,7 +159,7 @@ impl CastService {
         self.status.casts > 0
     }
 
-    /// Whether no cast is under way and nobody is connected.
+    /// Whether no cast is under way and no peer is connected.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.sessions.is_empty() && self.peers.is_empty()
@@ -266,9 +266,9 @@ impl CastService {
             let why = format!("its source has said nothing for {} s", SOURCE_SILENCE_MAX.as_secs());
             self.ends.push((session.source(), why.into()));
         }
-        let told = session.go_on(hub, now).and_then(|()| session.tell_neighbours(hub, now));
+        let outcome = session.go_on(hub, now).and_then(|()| session.tell_neighbours(hub, now));
         self.ends.extend(session.ends.drain(..).map(|(peer, why)| (peer, why.into())));
-        match told {
+        match outcome {
             Ok(None) => {}
             Ok(Some(why)) => {
                 tracing::info!(cast = ?session.cast, why, "the cast is over here");

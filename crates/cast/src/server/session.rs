@@ -46,7 +46,7 @@ pub(super) struct CastSession {
     /// Relays that were dialled, and have not been lost since.
     pub(super) dialled: BTreeSet<u32>,
     is_publishing: bool,
-    /// What its source is told when all is published.
+    /// The message to the source when all is published.
     done: Option<CastMessage>,
     pub(super) reach: NodeReach,
     /// While it reads by itself, because it came late.
@@ -201,7 +201,7 @@ impl CastSession {
         self.is_known(token) && is_new && has_relays && (1..self.begin.you).contains(&node)
     }
 
-    /// Whether a peer was told of this cast by its source.
+    /// Whether a peer has its token from the source of this cast.
     pub(super) fn is_known(&self, token: &JoinToken) -> bool {
         // Compared by their hashes: the time tells nothing.
         blake3::hash(&token.0) == blake3::hash(&self.begin.token.0)
@@ -255,7 +255,7 @@ impl CastSession {
     }
 
     /// A message of the source's; given back if it has no place here.
-    pub(super) fn told(
+    pub(super) fn source_says(
         &mut self,
         hub: &mut CastHub,
         message: CastMessage,

@@ -97,7 +97,7 @@ impl NodeStore {
         self.held.bitmap().memory()
     }
 
-    /// Those of some chunks that can be read as memory, with so many bytes of copies at most. Asks
+    /// Those of some chunks that can be read as memory, with at most `room` bytes of copies. Asks
     /// the disk.
     pub(super) fn lend(&self, chunks: &[u32], mut room: u64) -> Vec<(u32, LentMemory)> {
         let lend = |chunk: &u32| match self.held.lend(*chunk, room) {
@@ -180,7 +180,7 @@ impl ChunkStore for NodeStore {
 
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String> {
         self.held.read_chunk(chunk, into).map_err(|error| error.to_string())?;
-        // Its owner may have changed what is published: nobody is to take this node for a liar.
+        // Its owner may have changed what is published: checked here, it does not count as forged.
         let changed = |_| "a file that was published here has been changed since".to_owned();
         self.hashes.verify(chunk, into).map(drop).map_err(changed)
     }

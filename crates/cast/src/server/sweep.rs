@@ -1,4 +1,4 @@
-//! Removing what broken casts have left and nobody has resumed, after a time.
+//! Removes, after a time, what broken casts have left and no cast has resumed.
 //!
 //! Looks at the roots and at every destination that this service has received to; never at what a
 //! living receiver has locked.

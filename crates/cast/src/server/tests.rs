@@ -204,7 +204,7 @@ fn a_relay_that_forges_a_chunk_loses_its_session_and_the_cast_goes_on() {
 fn a_cast_without_memory_for_its_window_is_refused() {
     let root = tempfile::tempdir().expect("a directory");
     let here = CastRoot::at("/var/cast", root.path());
-    let dial = Arc::new(|_: &_, _| Err("nobody is there".to_owned()));
+    let dial = Arc::new(|_: &_, _| Err("connection refused".to_owned()));
     let policy = CastPolicy::default();
     let options = CastServiceOptions { roots: vec![here], memory: 4 * 4096 - 1, policy, dial };
     let mut stage = Stage::of(CastService::new(options).expect("a service"), root);
@@ -242,7 +242,7 @@ fn a_peer_that_says_nothing_does_not_stay() {
 }
 
 #[test]
-fn nobody_else_begins_or_disturbs_a_cast_that_is_under_way() {
+fn only_its_source_begins_or_disturbs_a_cast_that_is_under_way() {
     let (begin, _) = signed_begin();
     let mut stage = Stage::new();
     stage.say(&CastMessage::Begin(Box::new(begin.clone())));

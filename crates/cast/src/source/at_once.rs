@@ -53,7 +53,7 @@ mod tests {
     fn request(file: &Path) -> CastRequest {
         let sources = vec![CastSource::new(file).expect("a name")];
         let nodes = "n1,n2".parse().expect("hosts");
-        let dial: DialNode = Arc::new(|_, _| Err("nobody is there".to_owned()));
+        let dial: DialNode = Arc::new(|_, _| Err("connection refused".to_owned()));
         CastRequest::new(sources, "/var/cast".into(), nodes, dial)
     }
 

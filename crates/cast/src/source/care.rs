@@ -22,9 +22,9 @@ const PLAN_PAUSE: Duration = Duration::from_millis(50);
 const ASK_MIN: Duration = Duration::from_millis(100);
 /// and no more rarely;
 const ASK_MAX: Duration = Duration::from_millis(500);
-/// between these, each node adds so much.
+/// between these, each node adds this.
 const ASK_FOR_EACH: Duration = Duration::from_millis(4);
-/// The first chunks of a star may take so long, each behind those of all others.
+/// The first chunks of a star may take this long, each behind those of all others.
 const FIRST_CHUNK_MAX: Duration = Duration::from_secs(3);
 
 impl SourceService {
@@ -208,8 +208,8 @@ impl SourceService {
         Ok(())
     }
 
-    /// How soon nodes answer. In a star every question waits behind the chunks of all, and nobody
-    /// waits for a node.
+    /// How soon nodes answer. In a star every question waits behind the chunks of all, and no node
+    /// waits for another.
     fn answer_times(&self, now: Instant) -> AnswerTimes {
         let is_star = self.begin.kind == ScheduleKind::Star;
         let so_far = now.saturating_duration_since(self.planned).min(FIRST_CHUNK_MAX);

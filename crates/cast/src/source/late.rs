@@ -1,7 +1,7 @@
 //! Nodes that come late: the source names those that they can read from, and feeds none of them as
 //! long as they get on by themselves.
 //!
-//! They are in no plan, so that nobody else notices. One that cannot reach a holder, or gains
+//! They are in no plan, so that no other node notices. One that cannot reach a holder, or gains
 //! nothing for a while, becomes a leaf of the next plan.
 
 use super::nodes::{CastNode, CastNodes};
@@ -12,7 +12,7 @@ use crate::schedule::NodeSwitches;
 use outboard_cluster::hub::PeerId;
 use std::time::{Duration, Instant};
 
-/// A node that has gained nothing by reading for so long is fed.
+/// A node that has gained nothing by reading for this long is fed.
 const STALL_MAX: Duration = Duration::from_secs(10);
 
 impl SourceService {

@@ -86,7 +86,7 @@ pub struct CastRequest {
     pub limits: CastLimits,
     /// Reaches nodes.
     pub dial: DialNode,
-    /// Where it is told how far the cast has come.
+    /// Where the source reports how far the cast has come.
     pub progress: Option<ProgressSender>,
 }
 
@@ -305,10 +305,10 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
     })
 }
 
-/// That a node can be told all names.
+/// Whether all names fit into a message to a node.
 fn check_names(begin: &CastBegin) -> Result<(), CastError> {
     if begin.only.is_some() {
-        // Then no node is told any.
+        // Then no node is sent any.
         return Ok(());
     }
     let found = PROTOCOL.encode(&CastMessage::Begin(Box::new(begin.clone()))).len();

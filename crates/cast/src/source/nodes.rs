@@ -26,12 +26,12 @@ pub(super) struct CastNode {
     pub(super) is_ready: bool,
     /// When it was lost last while it took part.
     lost: Option<Instant>,
-    /// It came late, or is slow: nobody waits for it.
+    /// It came late, or is slow: no other node waits for it.
     pub(super) is_leaf: bool,
     /// While it reads from others because it came late, and is in no plan: when it has gained
     /// something last.
     pub(super) reads_since: Option<Instant>,
-    /// Whether it was told which nodes it can read from.
+    /// Whether it knows which nodes it can read from.
     pub(super) knows_holders: bool,
     /// Chunks that it has read, as it said when it had published.
     pub(super) read_chunks: u64,
@@ -225,7 +225,11 @@ impl CastNodes {
         for (number, node) in self.iter_mut() {
             let is_slow = finding.leaves.contains(&number);
             if is_slow || finding.relays.contains(&number) {
-                tracing::info!(host = node.host, is_slow, "nobody waits for a slow node");
+                tracing::info!(
+                    host = node.host,
+                    is_slow,
+                    "slow nodes become leaves, others relays again"
+                );
                 node.is_leaf = is_slow;
             }
         }

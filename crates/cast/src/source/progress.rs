@@ -19,7 +19,7 @@ pub enum NodeStage {
     Makes,
     /// It receives, and passes on.
     Relays,
-    /// It receives, and nobody waits for it: it is slow, or came late.
+    /// It receives only: it is slow, or came late.
     Receives,
     /// It has everything, and gives it attributes and names.
     Publishes,
@@ -53,7 +53,7 @@ pub struct CastProgress {
     /// Chunks that the source itself has written to nodes.
     pub sent_chunks: u64,
     /// Entries that the source has looked at once more, after it has read the last chunk: what
-    /// has changed since the scan ends the cast, and nobody publishes before.
+    /// has changed since the scan ends the cast, and no node publishes before.
     pub checked_entries: u32,
     /// Files, directories and links.
     pub entries: u32,

@@ -67,7 +67,7 @@ pub(super) struct SourceService {
     waker: Waker,
     pub(super) nodes: CastNodes,
     pub(super) watch: CastWatch,
-    /// The nodes that late ones were told to read from.
+    /// The nodes that late ones read from, as they were named last.
     pub(super) named: Vec<u32>,
     pub(super) slow: SlowWatch,
     pub(super) signs: SignWatch,
@@ -306,12 +306,12 @@ impl SourceService {
         }
     }
 
-    /// Tells how far the cast has come, unless what was told last has not been taken.
+    /// Reports how far the cast has come, unless the last report has not been taken.
     pub(super) fn tell_progress(&self, now: Instant) {
         let Some(sender) = &self.progress else { return };
         let shape = &self.header.shape;
-        // Full, or nobody listens: the next one is soon.
-        let _told = sender.try_send(CastProgress {
+        // It may be full or closed: the next one is soon.
+        let _sent = sender.try_send(CastProgress {
             elapsed: now.saturating_duration_since(self.began),
             stream_len: shape.stream_len(),
             chunks: shape.chunks(),
@@ -333,7 +333,7 @@ impl Service for SourceService {
         peer: PeerId,
         _permit: &Permit,
     ) -> Result<(), ServiceError> {
-        let number = self.arriving.take().ok_or("nobody dials a source")?;
+        let number = self.arriving.take().ok_or("no peer dials a source")?;
         self.nodes.connect(number, peer, Instant::now());
         self.sent_chunks += u64::from(self.begin.only.is_some());
         let begin = CastBegin { you: number, ..self.begin.clone() };
@@ -419,7 +419,7 @@ impl Service for SourceService {
                 plans: self.version + 1,
                 took,
                 required,
-                // Those are the caller's to tell: nobody asks nodes for them.
+                // The caller adds them.
                 skipped: SkippedFiles::default(),
             };
             for peer in self.nodes.connected() {

@@ -36,7 +36,7 @@ impl SignSteps {
 #[derive(Debug)]
 pub(super) struct SignWatch {
     pub(super) steps: Arc<SignSteps>,
-    /// Steps that were done when it was looked at last, and since when there were so many.
+    /// Steps that were done at the last look, and when the latest of them was first seen.
     known: (u64, Instant),
 }
 

@@ -6,12 +6,11 @@
 
 use std::time::Duration;
 
-/// A node that has said nothing for so long, and for so many times what half of the others have
-/// said nothing for, is given up. It is dialled again: one that was merely slow to answer takes
-/// part again.
+/// A node is given up after a silence of this and `SILENCE_TIMES` that of half of the others. It is
+/// dialled again: one that was merely slow to answer takes part again.
 const SILENCE_MIN: Duration = Duration::from_millis(500);
 const SILENCE_TIMES: u32 = 6;
-/// So is a leaf, for which nobody waits, a node that is the only one, and any node after so long.
+/// The limit for a leaf, for which no node waits, and for a node that is alone; the most for any.
 const SILENCE_MAX: Duration = Duration::from_secs(4);
 /// A question and its answer each may wait behind as many chunks as are under way to one node.
 const SILENCE_CHUNKS: u32 = 2;
@@ -41,7 +40,7 @@ impl AnswerTimes {
         }
     }
 
-    /// Those of nodes that pass nothing on: nobody waits for any of them.
+    /// For nodes that pass nothing on: no node waits for another.
     pub(super) fn of_leaves(self) -> Self {
         Self { limit: self.limit_of_leaves, ..self }
     }
@@ -51,7 +50,7 @@ impl AnswerTimes {
         self.usual
     }
 
-    /// Whether a node that was heard so long ago hangs.
+    /// Whether a node that was heard `age` ago hangs.
     pub(super) fn is_silent(&self, age: Duration, is_leaf: bool) -> bool {
         age > if is_leaf { self.limit_of_leaves } else { self.limit }
     }
@@ -61,7 +60,7 @@ impl AnswerTimes {
 mod tests {
     use super::*;
 
-    /// Nodes that were heard so many milliseconds ago, and which of them are silent.
+    /// Which of some nodes are silent, by how long ago they were heard.
     fn silent(ages_ms: &[u64], chunk_ms: u64) -> Vec<usize> {
         let ages = || ages_ms.iter().copied().map(Duration::from_millis);
         let times = AnswerTimes::new(ages(), Some(Duration::from_millis(chunk_ms)));
@@ -77,7 +76,7 @@ mod tests {
         // Everything is slow here, and one hangs.
         assert_eq!(silent(&[500, 450, 400, 3_000, 470, 520], 5), none);
         assert_eq!(silent(&[500, 450, 400, 4_100, 470, 520], 5), [3]);
-        // It has nobody to be compared with.
+        // There is no other node to compare it with.
         assert_eq!(silent(&[3_900], 5), none);
         assert_eq!(silent(&[4_100], 5), [0]);
         assert_eq!(silent(&[60, 1_200], 5), [1]);
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_leaf() {
+    fn a_leaf_may_be_silent_for_longer() {
         let ages = [40, 60, 80, 1_200].map(Duration::from_millis);
         let times = AnswerTimes::new(ages.into_iter(), None);
         assert!(times.is_silent(ages[3], false) && !times.is_silent(ages[3], true));

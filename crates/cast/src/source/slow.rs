@@ -3,14 +3,14 @@
 //!
 //! A node is slow beside the others only, at the same time: far below their median, and farther
 //! than they differ among each other. Where the machines themselves are the bottleneck, rates
-//! differ much, and nobody is slow. Chunks must wait for it, too: a node that sends little because
+//! differ much, and no node is slow. Chunks must wait for it, too: a node that sends little because
 //! it has little is not to blame. A link that is slow has two ends; the receiver is blamed, unless
-//! another link of the sender's is slow as well. A link between switches is as slow as it is,
-//! whoever uses it: nobody at its ends is judged by it.
+//! another link of the sender's is slow as well. The rate of a link between
+//! switches is not that of the nodes at its ends.
 //!
 //! Each finding costs all nodes a new plan. It is therefore made only if the node would hold the
 //! others up for longer than that takes, after ever longer pauses, for a part of the nodes only,
-//! and it is taken back, once, of a node that keeps up with the others when nobody waits for it.
+//! and it is taken back, once, of a node that keeps up with the others when no node waits for it.
 
 mod frozen;
 mod lag;
@@ -26,17 +26,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use trial::SlowTrial;
 
-/// It must have been found slow for so long.
+/// It must have been found slow for this long.
 const SLOW_FOR: Duration = Duration::from_millis(200);
-/// A finding must save so much, in milliseconds.
+/// A finding must save this much, in milliseconds.
 const SAVED_MIN_MS: u64 = 400;
 /// The pause after the first finding; after each further one twice that.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Of the nodes, one in so many may be found slow.
+/// At most one node in this many is found slow.
 const SLOW_SHARE: usize = 4;
-/// A slow node that lacks at most so many chunks more than the relay that is farthest behind,
+/// A slow node that lacks at most this many chunks more than the relay that is farthest behind,
 const CAUGHT_UP_CHUNKS: u64 = 32;
-/// for so long, is not slow.
+/// for this long, is not slow.
 const CAUGHT_UP_FOR: Duration = Duration::from_secs(2);
 
 /// A node as it stands.
@@ -84,7 +84,7 @@ pub(super) struct SlowWatch {
     /// Since when nodes are found slow.
     since: BTreeMap<u32, Instant>,
     found: BTreeMap<u32, SlowRecord>,
-    /// A link between two of them is as slow as it is: that says nothing of the nodes at its ends.
+    /// The rate of a link between two of them is not that of the nodes at its ends.
     switches: NodeSwitches,
     /// No finding before this, and the pause after it.
     next: Option<(Instant, Duration)>,
@@ -106,7 +106,6 @@ impl SlowWatch {
         }
     }
 
-    /// A node takes no part any more; it may begin anew.
     pub(super) fn forget(&mut self, node: u32) {
         self.nodes.remove(&node);
         self.lags.forget(node);
@@ -114,7 +113,6 @@ impl SlowWatch {
         self.since.remove(&node);
     }
 
-    /// The source itself was held up: that time counts against nobody.
     pub(super) fn held_up(&mut self, now: Instant, late: Duration) {
         self.frozen.held_up(now, late);
     }
@@ -127,7 +125,7 @@ impl SlowWatch {
         self.lags.planned(feeders);
     }
 
-    /// A node, or the source, says how it is doing.
+    /// A report of a node, or of the source itself.
     pub(super) fn report(&mut self, now: Instant, node: u32, report: &NodeReport) {
         for rate in &report.rates {
             let sample = |other| RateSample {

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-/// Half of the nodes are ready, and the others are waited for so long at least,
+/// Once half of the nodes are ready, the others are waited for at least this long,
 const STRAGGLER_MIN: Duration = Duration::from_secs(2);
-/// and for so many times what that half has taken.
+/// and for this many times what that half has taken.
 const STRAGGLER_TIMES: u32 = 3;
 
 /// See the [module](self).
@@ -21,8 +21,8 @@ impl StartPatience {
         Self { began, half: None }
     }
 
-    /// Whether nodes that are not ready have been waited for long enough: so many are ready, and so
-    /// many have neither failed nor are ready.
+    /// Whether nodes that are not ready have been waited for long enough; `missing` counts those that
+    /// have neither failed nor are ready.
     pub(super) fn is_over(&mut self, now: Instant, ready: usize, missing: usize) -> bool {
         if missing == 0 {
             return true;

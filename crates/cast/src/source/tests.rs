@@ -42,7 +42,7 @@ fn cast_to(act: impl Fn(&mut CastHub, PeerId, CastMessage)) -> NodeOutcome {
 
 fn request(tree: &std::path::Path) -> CastRequest {
     let sources = vec![CastSource::new(&tree.join("file")).expect("named")];
-    let dial: DialNode = Arc::new(|_, _| Err("nobody is there".to_owned()));
+    let dial: DialNode = Arc::new(|_, _| Err("connection refused".to_owned()));
     let nodes = "n1".parse().expect("a host");
     CastRequest {
         chunk_len: Some(ChunkLen::new(4096).expect("legal")),
@@ -150,5 +150,5 @@ fn a_cast_does_not_begin_with_fewer_nodes_than_asked_for() {
     let limits = CastLimits { min_nodes: Some(1), rate: None };
     let outcome = cast(CastRequest { limits, ..request(tree.path()) }).expect("an outcome");
     assert!(!outcome.has_succeeded());
-    assert_eq!(outcome.nodes[0].result, Err("nobody is there".into()));
+    assert_eq!(outcome.nodes[0].result, Err("connection refused".into()));
 }

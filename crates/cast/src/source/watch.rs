@@ -2,10 +2,10 @@
 //! without I/O that is given the time.
 //!
 //! A receiver that waits cannot know whether its sender has the chunk. The source can: it hears
-//! what each node holds, what it waits for, and whom it still owes what it holds. A connection over
+//! what each node holds, what it waits for, and to which nodes it owes chunks. A connection over
 //! which nothing comes although its sender has sent it, or sends nothing to anyone, is cut: the
-//! next schedule does without it. When nobody gains a chunk at all, those that lack any are fed by
-//! the source alone, and at last given up.
+//! next schedule does without it. When no node gains a chunk, those that lack any are fed by the
+//! source alone, and at last given up.
 
 use crate::protocol::{ChunkWait, NodeReport};
 use crate::schedule::{ChunkSet, ScheduleKind};
@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 
 /// A connection is not cut sooner.
 const STUCK_MIN: Duration = Duration::from_secs(1);
-/// Nor before so many chunks could have come: a sender has several receivers at a time.
+/// Nor before this many chunks could have come: a sender has several receivers at a time.
 const STUCK_CHUNKS: u32 = 16;
-/// Nor before so many answers could have come: where these take long, so do chunks and dials.
+/// Nor before this many answers could have come: where these take long, so do chunks and dials.
 const STUCK_ANSWERS: u32 = 8;
 /// Nor sooner than this while it is not known how long a chunk takes.
 const STUCK_UNKNOWN: Duration = Duration::from_secs(3);
-/// When nobody gains a chunk for so long, all that lack any are fed by the source.
+/// When no node gains a chunk for this long, all that lack any are fed by the source.
 const STALL_MIN: Duration = Duration::from_secs(5);
-/// Nor before so many chunks could have come.
+/// Nor before this many chunks could have come.
 const STALL_CHUNKS: u32 = 64;
 /// Connections that a node may have cut; one that wants more is fed by the source alone.
 const CUTS_MAX: usize = 16;
@@ -50,7 +50,7 @@ struct WatchedNode {
     sent_chunks: u64,
     /// Steps of making the tree and of publishing that it had done.
     steps: u64,
-    /// When it was first heard that it had sent so many.
+    /// When this count was first reported.
     sent_at: Instant,
     owes: BTreeSet<u32>,
     /// Steps of publishing that it has done, and when it was seen that it has everything, or did
@@ -135,7 +135,6 @@ impl CastWatch {
         self.direct.remove(&node);
     }
 
-    /// The source itself was held up: that time counts against nobody.
     pub(super) fn held_up(&mut self, now: Instant, late: Duration) {
         let later = |at: &mut Instant| *at = now.min(*at + late);
         later(&mut self.gained);
@@ -159,7 +158,7 @@ impl CastWatch {
         signed < self.chunks && most.unwrap_or(0) >= u64::from(signed)
     }
 
-    /// Nodes wait for the source, which is signing: nobody is to blame that none gains anything.
+    /// Nodes wait for the source, which is signing: no node is to blame.
     pub(super) fn wait_for_source(&mut self, now: Instant) {
         self.gained = now;
     }
@@ -178,7 +177,7 @@ impl CastWatch {
         }
     }
 
-    /// A node says how it is doing; its sets were checked.
+    /// A report of a node, whose sets were checked.
     pub(super) fn report(&mut self, now: Instant, node: u32, report: &NodeReport) {
         let held = report.held.len();
         let known = self.nodes.entry(node).or_insert_with(|| WatchedNode {

@@ -108,10 +108,10 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nobody_is_refused() {
+    fn unknown_names_are_refused() {
         let parse = |text| OwnerChange::parse(text, &names());
         assert!(matches!(parse(":"), Err(ChownError::Empty { .. })));
-        for (text, what) in [("bob", "user"), ("ada:nobody", "group"), ("4294967295", "user")] {
+        for (text, what) in [("bob", "user"), ("ada:none", "group"), ("4294967295", "user")] {
             let error = parse(text).expect_err("unknown");
             assert!(matches!(error, ChownError::Unknown { what: of, .. } if of == what), "{text}");
         }

@@ -77,7 +77,7 @@ impl TreeError {
 pub struct ManifestError {
     /// Index of the entry, or how many there are when the fault is the whole's.
     pub entry: u32,
-    /// Its name, as far as it can be told.
+    /// Its name, as far as it is known.
     pub path: PathBuf,
     /// Which rule is broken.
     pub fault: ManifestFault,

@@ -1,4 +1,4 @@
-//! A detour to a node: bytes are passed on, both ways, and told of.
+//! A detour to a node: passes bytes on both ways, and calls back for each piece.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ pub(super) enum Towards {
     Dialler,
 }
 
-/// An address that leads to a node once. `pass` is told of bytes before they are passed on, and
+/// An address that leads to a node once. `pass` is called before bytes are passed on, and
 /// says whether they are: else the connection ends.
 pub(super) fn detour(
     node: SocketAddr,
@@ -42,7 +42,7 @@ fn pump((mut from, mut to): (TcpStream, TcpStream), pass: impl Fn(usize) -> bool
             break;
         }
     }
-    // The other end is told that nothing more comes.
+    // The other end sees that nothing more comes.
     let _ = to.shutdown(Shutdown::Both);
     let _ = from.shutdown(Shutdown::Both);
 }

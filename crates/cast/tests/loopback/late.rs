@@ -18,7 +18,7 @@ const LATE: usize = 3;
 struct LateCast {
     lab: Lab,
     casting: JoinHandle<CastOutcome>,
-    told: mpsc::Receiver<CastProgress>,
+    progress: mpsc::Receiver<CastProgress>,
 }
 
 impl LateCast {
@@ -29,20 +29,20 @@ impl LateCast {
         lab.fill(5_000_000);
         let late = lab.nodes[LATE].address;
         lab.wires.closed.lock().expect("no panic").insert(late);
-        let (casting, told) = start_slowly(&lab, ScheduleKind::Chain, 2_500_000);
-        wait_for(&told, |now| now.nodes[0].held_chunks > 0);
+        let (casting, progress) = start_slowly(&lab, ScheduleKind::Chain, 2_500_000);
+        wait_for(&progress, |now| now.nodes[0].held_chunks > 0);
         lab.wires.closed.lock().expect("no panic").clear();
-        wait_for(&told, |now| now.nodes[LATE].stage == NodeStage::Receives);
+        wait_for(&progress, |now| now.nodes[LATE].stage == NodeStage::Receives);
         lab.nodes[LATE].hang.store(true, Ordering::SeqCst);
-        wait_for(&told, until);
+        wait_for(&progress, until);
         lab.nodes[LATE].hang.store(false, Ordering::SeqCst);
-        Self { lab, casting, told }
+        Self { lab, casting, progress }
     }
 
     /// All have it, the late one by reading alone, and the source has sent each chunk once.
     fn end(self) {
-        let Self { lab, casting, told } = self;
-        drop(told);
+        let Self { lab, casting, progress } = self;
+        drop(progress);
         let outcome = casting.join().expect("no panic");
         assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
         (0..4).for_each(|node| lab.check(node));
@@ -63,13 +63,13 @@ fn a_node_that_is_slow_to_begin_holds_up_no_other() {
     lab.fill(5_000_000);
     let late = lab.nodes[LATE].address;
     lab.wires.silent.lock().expect("no panic").insert(late);
-    let (casting, told) = start_slowly(&lab, ScheduleKind::Chain, 20_000_000);
+    let (casting, progress) = start_slowly(&lab, ScheduleKind::Chain, 20_000_000);
     let published = |now: &CastProgress| {
         now.nodes.iter().filter(|node| node.stage == NodeStage::Published).count() == 3
     };
-    wait_for(&told, published);
+    wait_for(&progress, published);
     lab.wires.silent.lock().expect("no panic").clear();
-    LateCast { lab, casting, told }.end();
+    LateCast { lab, casting, progress }.end();
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_node_that_comes_when_all_others_have_published_reads_everything() {
     LateCast::begin(all).end();
 }
 
-/// Waits until the late node has published, with nobody left to say so.
+/// Waits until the late node has published; no source is left to report it.
 fn wait_until_published(lab: &Lab) {
     let deadline = Instant::now() + Duration::from_secs(40);
     let root = lab.nodes[LATE].root.path();
@@ -108,7 +108,7 @@ fn wait_until_published(lab: &Lab) {
 #[test]
 fn the_source_may_leave_while_a_late_node_reads() {
     let late = LateCast::begin(share(0, 100));
-    wait_for(&late.told, |now| now.nodes[LATE].held_chunks > 2);
+    wait_for(&late.progress, |now| now.nodes[LATE].held_chunks > 2);
     cut_off_source(&late.lab);
     let outcome = late.casting.join().expect("no panic");
     assert!(outcome.nodes[LATE].result.is_err(), "{outcome:?}");
@@ -119,7 +119,7 @@ fn the_source_may_leave_while_a_late_node_reads() {
 #[test]
 fn a_holder_that_dies_while_it_is_read_costs_the_late_node_nothing_but_time() {
     let mut late = LateCast::begin(share(0, 60));
-    wait_for(&late.told, |now| now.nodes[LATE].held_chunks > 2);
+    wait_for(&late.progress, |now| now.nodes[LATE].held_chunks > 2);
     late.lab.nodes[2].stop();
     let outcome = late.casting.join().expect("no panic");
     let results: Vec<bool> = outcome.nodes.iter().map(|node| node.result.is_ok()).collect();
@@ -156,10 +156,10 @@ fn a_late_node_that_reaches_no_holder_is_fed_by_the_schedule() {
     let addresses: Vec<SocketAddr> = lab.nodes.iter().map(|node| node.address).collect();
     lab.nodes[LATE].wires.closed.lock().expect("no panic").extend(&addresses);
     lab.wires.closed.lock().expect("no panic").insert(addresses[LATE]);
-    let (casting, told) = start_slowly(&lab, ScheduleKind::Chain, 2_500_000);
-    wait_for(&told, |now| now.nodes[0].held_chunks > 0);
+    let (casting, progress) = start_slowly(&lab, ScheduleKind::Chain, 2_500_000);
+    wait_for(&progress, |now| now.nodes[0].held_chunks > 0);
     lab.wires.closed.lock().expect("no panic").clear();
-    drop(told);
+    drop(progress);
     let outcome = casting.join().expect("no panic");
     assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
     (0..4).for_each(|node| lab.check(node));

@@ -117,7 +117,7 @@ fn nodes_that_do_not_reach_each_other_are_served_by_others() {
     for kind in [ScheduleKind::BinomialPipeline, ScheduleKind::Chain, ScheduleKind::TwoTree] {
         let lab = Lab::new(5);
         lab.fill(6_000_000);
-        // Node 1 reaches nobody, node 2 all but node 4.
+        // Node 1 reaches no other, node 2 all but node 4.
         let addresses: Vec<SocketAddr> = lab.nodes.iter().map(|node| node.address).collect();
         lab.nodes[1].wires.closed.lock().expect("no panic").extend(&addresses);
         lab.nodes[2].wires.closed.lock().expect("no panic").insert(addresses[4]);
@@ -242,23 +242,23 @@ fn what_a_crash_left_damaged_is_sent_again_and_never_published() {
     assert!(held > 20, "{held}");
 }
 
-/// Casts at so many bytes a second from each node, and tells how far each is.
+/// Casts at a limited rate, and reports how far each node is.
 fn start_slowly(
     lab: &Lab,
     kind: ScheduleKind,
     rate: u64,
 ) -> (JoinHandle<CastOutcome>, mpsc::Receiver<CastProgress>) {
-    let (progress, told) = mpsc::sync_channel(1);
+    let (sender, progress) = mpsc::sync_channel(1);
     let limits = CastLimits { min_nodes: None, rate: NonZeroU64::new(rate) };
     let request = lab.request(kind, Path::new(ROOT));
-    let request = CastRequest { limits, progress: Some(progress), ..request };
-    (thread::spawn(move || cast(request).expect("a cast")), told)
+    let request = CastRequest { limits, progress: Some(sender), ..request };
+    (thread::spawn(move || cast(request).expect("a cast")), progress)
 }
 
-fn wait_for(told: &mpsc::Receiver<CastProgress>, done: impl Fn(&CastProgress) -> bool) {
+fn wait_for(progress: &mpsc::Receiver<CastProgress>, done: impl Fn(&CastProgress) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
-        let now = told.recv_timeout(Duration::from_secs(10)).expect("it goes on");
+        let now = progress.recv_timeout(Duration::from_secs(10)).expect("it goes on");
         if done(&now) {
             return;
         }
@@ -279,10 +279,10 @@ fn cut_off_source(lab: &Lab) {
 fn the_source_may_leave_when_every_chunk_is_held_somewhere() {
     let lab = Lab::new(4);
     lab.fill(4_000_000);
-    let (casting, told) = start_slowly(&lab, ScheduleKind::Chain, 6_000_000);
-    wait_for(&told, |now| now.nodes[3].held_chunks > 0);
+    let (casting, progress) = start_slowly(&lab, ScheduleKind::Chain, 6_000_000);
+    wait_for(&progress, |now| now.nodes[3].held_chunks > 0);
     lab.nodes[3].hang.store(true, Ordering::SeqCst);
-    wait_for(&told, |now| {
+    wait_for(&progress, |now| {
         now.nodes[..3].iter().all(|node| node.held_chunks == u64::from(now.chunks))
     });
     cut_off_source(&lab);
@@ -308,8 +308,8 @@ fn the_source_may_leave_when_every_chunk_is_held_somewhere() {
 fn a_source_that_is_killed_half_way_and_started_again_reaches_all() {
     let lab = Lab::new(3);
     lab.fill(6_000_000);
-    let (casting, told) = start_slowly(&lab, ScheduleKind::Chain, 1_500_000);
-    wait_for(&told, |now| now.nodes[2].held_chunks > u64::from(now.chunks) / 3);
+    let (casting, progress) = start_slowly(&lab, ScheduleKind::Chain, 1_500_000);
+    wait_for(&progress, |now| now.nodes[2].held_chunks > u64::from(now.chunks) / 3);
     cut_off_source(&lab);
     let outcome = casting.join().expect("no panic");
     assert!(outcome.nodes.iter().all(|node| node.result.is_err()), "{outcome:?}");
@@ -323,8 +323,8 @@ fn a_source_that_is_killed_half_way_and_started_again_reaches_all() {
 fn a_node_that_the_source_loses_and_finds_again_has_everything() {
     let lab = Lab::new(4);
     lab.fill(6_000_000);
-    let (casting, told) = start_slowly(&lab, ScheduleKind::BinomialPipeline, 1_000_000);
-    wait_for(&told, |now| now.nodes.iter().all(|node| node.held_chunks > 10));
+    let (casting, progress) = start_slowly(&lab, ScheduleKind::BinomialPipeline, 1_000_000);
+    wait_for(&progress, |now| now.nodes.iter().all(|node| node.held_chunks > 10));
     let lost = lab.wires.open.lock().expect("no panic").remove(1);
     lost.shutdown(Shutdown::Both).expect("connected");
     let outcome = casting.join().expect("no panic");
@@ -337,15 +337,15 @@ fn a_node_that_the_source_loses_and_finds_again_has_everything() {
 fn a_node_that_hangs_until_the_others_end_has_everything() {
     let lab = Lab::new(3);
     lab.fill(3_000_000);
-    let (casting, told) = start_slowly(&lab, ScheduleKind::Star, 3_000_000);
-    wait_for(&told, |now| now.nodes.iter().all(|node| node.held_chunks > 1));
+    let (casting, progress) = start_slowly(&lab, ScheduleKind::Star, 3_000_000);
+    wait_for(&progress, |now| now.nodes.iter().all(|node| node.held_chunks > 1));
     lab.nodes[2].hang.store(true, Ordering::SeqCst);
     let published = |now: &CastProgress| {
         now.nodes.iter().filter(|node| node.stage == NodeStage::Published).count() == 2
     };
-    wait_for(&told, |now| published(now) && now.nodes[2].stage == NodeStage::Failed);
+    wait_for(&progress, |now| published(now) && now.nodes[2].stage == NodeStage::Failed);
     lab.nodes[2].hang.store(false, Ordering::SeqCst);
-    drop(told);
+    drop(progress);
     let outcome = casting.join().expect("no panic");
     assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
     (0..3).for_each(|node| lab.check(node));
@@ -356,11 +356,11 @@ fn a_node_that_hangs_until_the_others_end_has_everything() {
 fn a_node_that_is_lost_for_good_is_given_up_soon() {
     let mut lab = Lab::new(3);
     lab.fill(2_000_000);
-    let (casting, told) = start_slowly(&lab, ScheduleKind::Star, 3_000_000);
-    wait_for(&told, |now| now.nodes.iter().all(|node| node.held_chunks > 1));
+    let (casting, progress) = start_slowly(&lab, ScheduleKind::Star, 3_000_000);
+    wait_for(&progress, |now| now.nodes.iter().all(|node| node.held_chunks > 1));
     lab.nodes[2].stop();
     let begin = Instant::now();
-    drop(told);
+    drop(progress);
     let outcome = casting.join().expect("no panic");
     assert!(begin.elapsed() < Duration::from_secs(12), "{:?}", begin.elapsed());
     let failed: Vec<bool> = outcome.nodes.iter().map(|node| node.result.is_err()).collect();
@@ -372,8 +372,8 @@ fn a_node_that_comes_late_has_everything() {
     let lab = Lab::new(4);
     lab.fill(6_000_000);
     lab.wires.closed.lock().expect("no panic").insert(lab.nodes[2].address);
-    let (casting, told) = start_slowly(&lab, ScheduleKind::BinomialPipeline, 1_000_000);
-    wait_for(&told, |now| now.nodes[0].held_chunks > 10);
+    let (casting, progress) = start_slowly(&lab, ScheduleKind::BinomialPipeline, 1_000_000);
+    wait_for(&progress, |now| now.nodes[0].held_chunks > 10);
     lab.wires.closed.lock().expect("no panic").clear();
     let outcome = casting.join().expect("no panic");
     assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
@@ -385,8 +385,8 @@ fn a_node_that_comes_late_has_everything() {
 fn damaged_remains_cost_no_more_than_what_is_damaged() {
     let lab = Lab::new(4);
     lab.fill(20_000_000);
-    let (casting, told) = start_slowly(&lab, ScheduleKind::Chain, 5_000_000);
-    wait_for(&told, |now| now.nodes[3].held_chunks > u64::from(now.chunks) / 2);
+    let (casting, progress) = start_slowly(&lab, ScheduleKind::Chain, 5_000_000);
+    wait_for(&progress, |now| now.nodes[3].held_chunks > u64::from(now.chunks) / 2);
     cut_off_source(&lab);
     let outcome = casting.join().expect("no panic");
     assert!(outcome.nodes.iter().all(|node| node.result.is_err()), "{outcome:?}");

@@ -1,5 +1,5 @@
 //! Casts to many more nodes than this machine has processors, which other threads use as well: they
-//! take long, and that is nobody's fault.
+//! take long, and no node is to blame.
 
 use super::*;
 use std::sync::atomic::AtomicBool;

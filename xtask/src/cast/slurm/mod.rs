@@ -53,7 +53,7 @@ const CHECKS: &[(&str, RunSlurmCheck)] = &[
     ("slurm: no receiver stays behind its source", faults::killed_source),
     ("slurm: the secret is nowhere to be read", secret::nowhere),
     ("ssh: hosts and node files", ssh::hosts_and_node_files),
-    ("ssh: a host that lets nobody in", ssh::refused),
+    ("ssh: a host that refuses logins", ssh::refused),
 ];
 
 /// Starts Slurm and runs every check.

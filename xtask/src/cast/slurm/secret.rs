@@ -51,8 +51,8 @@ fn search(cluster: &SlurmCluster) -> Result<String> {
     let seen = cluster.file("seen");
     let secret = fs::read_to_string(seen.join("n1"))?.trim().to_owned();
     for node in 1..=NODES {
-        let told = fs::read_to_string(seen.join(format!("n{node}")))?;
-        ensure!(told.trim() == secret, "node n{node} has another secret");
+        let found = fs::read_to_string(seen.join(format!("n{node}")))?;
+        ensure!(found.trim() == secret, "node n{node} has another secret");
     }
     let holds = |path: &Path| fs::read(path).is_ok_and(|bytes| contains(&bytes, &secret));
     let mut processes = 0;

@@ -143,7 +143,7 @@ pub(super) fn hosts_and_node_files(cluster: &SlurmCluster) -> Result<()> {
     Ok(())
 }
 
-/// One host that lets nobody in costs the others nothing, and its reason is told.
+/// A host that refuses logins costs the others nothing, and the report says why.
 pub(super) fn refused(cluster: &SlurmCluster) -> Result<()> {
     let hosts = SshHosts::new(cluster)?;
     fs::write(cluster.file("work/one"), "one")?;

@@ -219,7 +219,7 @@ fn a_lock_ends_with_its_receiver_though_a_descriptor_was_inherited() {
 }
 
 #[test]
-fn what_nobody_resumes_goes_after_a_time_unless_a_receiver_lives() {
+fn remains_go_after_a_time_unless_a_receiver_lives() {
     let place = place_with_files();
     let cast = place.cast();
     let other = ReceiveOptions::new(CastIdentity::new(b"another"));
@@ -230,7 +230,7 @@ fn what_nobody_resumes_goes_after_a_time_unless_a_receiver_lives() {
     fs::set_permissions(place.to().join(".outboard-cast-not-ours"), open).expect("its mode");
     let to = Destination::open(&place.to()).expect("there");
     assert_eq!(remove_abandoned(&to, Duration::from_secs(3600)), 0, "all are recent");
-    assert_eq!(remove_abandoned(&to, Duration::ZERO), 1, "the one that nobody has");
+    assert_eq!(remove_abandoned(&to, Duration::ZERO), 1, "the one without a receiver");
     assert_eq!(names(&place.to()).len(), 2);
     drop(living);
     assert_eq!(remove_abandoned(&to, Duration::ZERO), 1);

@@ -25,7 +25,7 @@ struct Network {
     /// From the end of a transfer until the receiver holds the chunk.
     latency: u64,
     /// Until when each receiver's link is taken, if a switch keeps what comes meanwhile; otherwise
-    /// a sender waits until nobody else sends to the receiver.
+    /// a sender waits until no other sends to the receiver.
     queues: Option<Vec<u64>>,
     now: u64,
     /// When each node received its last chunk.
@@ -176,9 +176,9 @@ fn if_every_transfer_takes_one_step_the_steps_are_enough() {
     }
 }
 
-/// One of 16 nodes at half the rate: as a leaf it keeps nobody waiting, and takes its own time.
+/// One of 16 nodes at half the rate: as a leaf it holds up no other node, and takes its own time.
 #[test]
-fn nobody_waits_for_a_leaf() {
+fn no_node_waits_for_a_leaf() {
     for kind in kinds() {
         let mut situation = Situation::fresh(16, 100);
         situation.nodes[6].role = NodeRole::Leaf;

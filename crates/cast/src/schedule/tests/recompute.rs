@@ -84,9 +84,9 @@ fn without_anybody_alive_there_is_no_schedule() {
     let mut situation = Situation::fresh(3, 4);
     situation.nodes.iter_mut().for_each(|node| node.role = NodeRole::Dead);
     let error = Schedule::new(ScheduleKind::Chain, situation).unwrap_err();
-    assert_eq!(error, ScheduleError::NobodyAlive { nodes: 3 });
+    assert_eq!(error, ScheduleError::NoneAlive { nodes: 3 });
     let none = Schedule::new(ScheduleKind::Chain, Situation::fresh(0, 4)).unwrap_err();
-    assert_eq!(none, ScheduleError::NobodyAlive { nodes: 0 });
+    assert_eq!(none, ScheduleError::NoneAlive { nodes: 0 });
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_node_that_slanders_becomes_the_leaf() {
     situation.part_relays();
     let leaves = (0..6).filter(|node| situation.nodes[*node].role == NodeRole::Leaf);
     assert_eq!(leaves.collect::<Vec<_>>(), [4, 5]);
-    // Two that complain about one have it as the leaf: nobody else is.
+    // Where two complain about one, that one alone becomes a leaf.
     let mut situation = Situation::fresh(6, 9);
     situation.cut = vec![(4, 1), (2, 1), (0, 3)];
     situation.part_relays();

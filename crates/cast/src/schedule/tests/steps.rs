@@ -35,8 +35,8 @@ fn peers_are_those_of_transfers(schedule: &Arc<Schedule>) {
     for node in 0..count(schedule) {
         let to = all_sends(schedule, node).into_iter().map(|t| t.to);
         let met: BTreeSet<u32> = to.chain(schedule.inbox(node).map(|t| t.from)).collect();
-        let told: BTreeSet<u32> = schedule.peers(node).into_iter().collect();
-        assert_eq!(met, told, "{} node {node} of {}", schedule.kind(), count(schedule));
+        let known: BTreeSet<u32> = schedule.peers(node).into_iter().collect();
+        assert_eq!(met, known, "{} node {node} of {}", schedule.kind(), count(schedule));
     }
 }
 
@@ -89,7 +89,7 @@ fn two_trees_keep_to_six_connections_and_the_hypercube_to_two_a_dimension() {
     }
 }
 
-/// Nobody sends what it received long before, so that relays send from memory.
+/// No node sends what it received long before, so that relays send from memory.
 #[test]
 fn what_is_sent_was_received_within_the_window() {
     for kind in kinds() {

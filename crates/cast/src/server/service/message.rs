@@ -96,7 +96,7 @@ impl CastService {
             }
             CastMessage::Over if node == 0 => drop(self.end_session(id, "the cast is over")),
             message if node == 0 => {
-                if let Some(other) = session.told(hub, message)? {
+                if let Some(other) = session.source_says(hub, message)? {
                     return Err(unexpected(&other));
                 }
             }

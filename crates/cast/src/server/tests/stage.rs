@@ -37,7 +37,7 @@ impl Stage {
     pub(super) fn new() -> Self {
         let root = tempfile::tempdir().expect("a directory");
         let here = CastRoot::at("/var/cast", root.path());
-        let dial = Arc::new(|_: &_, _| Err("nobody is there".to_owned()));
+        let dial = Arc::new(|_: &_, _| Err("connection refused".to_owned()));
         let options = CastServiceOptions {
             roots: vec![here],
             memory: CastServiceOptions::MEMORY_DEFAULT,

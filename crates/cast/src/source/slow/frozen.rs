@@ -1,9 +1,9 @@
 //! Which relays' disks do not answer: a value without I/O that is given the time.
 //!
 //! Such a relay has chunks that it has checked and cannot write, and gains none. It answers, and
-//! when its memory is full it asks nobody for anything: neither silence nor a wait shows it, and
-//! all behind it wait for what it cannot hold. Where the disks of most stop at once, they share
-//! one, and another order of the nodes would help nobody.
+//! when its memory is full it asks for nothing more: neither silence nor a wait shows it, and all
+//! behind it wait for what it cannot hold. Where the disks of most stop at once, they share one,
+//! and another order of the nodes would not help.
 
 use super::NodeStanding;
 use crate::protocol::NodeReport;
@@ -11,11 +11,11 @@ use crate::schedule::NodeRole;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A disk that has written nothing for so long does not answer.
+/// A disk that has written nothing for this long does not answer.
 const FROZEN_FOR: Duration = Duration::from_secs(2);
-/// Of the nodes that take part, no more than one in so many may be found,
+/// At most one node in this many is found, counting those that have written nothing for
+/// `DOUBTFUL_FOR`.
 const SHARE: usize = 2;
-/// with those whose disks have written nothing for so long.
 const DOUBTFUL_FOR: Duration = Duration::from_secs(1);
 
 /// A node that has chunks to write.
@@ -53,14 +53,12 @@ impl FrozenWatch {
         self.unwritten.remove(&node);
     }
 
-    /// The source itself was held up: that time counts against nobody.
     pub(in crate::source) fn held_up(&mut self, now: Instant, late: Duration) {
         self.unwritten.values_mut().for_each(|known| known.since = now.min(known.since + late));
     }
 
     /// The relays whose disks do not answer: of the nodes, without the source.
     pub(in crate::source) fn find(&self, now: Instant, nodes: &[NodeStanding]) -> Vec<u32> {
-        // Mostly nobody is.
         let is_for = |known: &UnwrittenChunks, span| now >= known.since + span;
         if !self.unwritten.values().any(|known| is_for(known, FROZEN_FOR)) {
             return Vec::new();

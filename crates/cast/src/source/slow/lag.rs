@@ -4,21 +4,21 @@
 //! What a relay has received shows what it can at least, whatever it waited for: one that keeps up
 //! with its sender is never busy, and has no other rate. What one receives that lacks much of what
 //! its sender holds is all that it can, or that its sender can. So it is slow if enough others have
-//! received much more at the same time. Where many lag, the machines are the bottleneck, and nobody
-//! is slow.
+//! received much more at the same time. Where many lag, the machines are the bottleneck, and no
+//! node is slow.
 
 use super::rates::{DEVIATIONS, OTHERS_MIN, SAMPLES_MAX, SLOW_BELOW, SPAN, median};
 use crate::protocol::NodeReport;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Over so long chunks are counted.
+/// The time over which chunks are counted.
 const COUNTED: Duration = Duration::from_millis(600);
-/// A relay lags that lacks what it receives in so long,
+/// A relay lags if it lacks more than it receives in this time,
 const LAG_TIME_MS: u64 = 100;
-/// and so many chunks besides: they are under way.
+/// and this many chunks that are under way.
 const LAG_CHUNKS: u64 = 4;
-/// Of the relays, one in so many must have received more; and no more than that may lag.
+/// One relay in this many must have received more, and no more than that may lag.
 const SHARE: usize = 4;
 
 /// What a node has received and sent, by what it said at a time.
@@ -56,7 +56,7 @@ pub(super) struct Lagging {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Suspect {
     pub(super) node: u32,
-    /// Nobody is before it but the source.
+    /// The source feeds it.
     pub(super) is_first: bool,
     /// How long it takes to get what it lacks.
     pub(super) left: Duration,
@@ -96,7 +96,7 @@ impl LagWatch {
         self.feeders.iter().filter(move |(_, feeder)| **feeder == node).map(|(fed, _)| *fed)
     }
 
-    /// A node, or the source, says how it is doing.
+    /// A report of a node, or of the source itself.
     pub(super) fn report(&mut self, now: Instant, node: u32, report: &NodeReport) {
         if self.feeders.is_empty() {
             return;

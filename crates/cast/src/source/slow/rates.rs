@@ -5,11 +5,11 @@ use super::lag::Outdone;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// A link or node is judged by its best rate of so many of its latest at least,
+/// A link or node is judged by the best of at least this many of its latest rates,
 const SAMPLES_MIN: usize = 4;
 /// at most that many (a node may report as often as it likes),
 pub(super) const SAMPLES_MAX: usize = 256;
-/// that were taken over so long at least,
+/// that span at least this time,
 const SPAN_MIN: Duration = Duration::from_millis(500);
 /// and of all that are no older than this.
 pub(super) const SPAN: Duration = Duration::from_millis(900);
@@ -20,7 +20,7 @@ const SPAN_MAX: Duration = Duration::from_secs(3);
 pub(super) const SLOW_BELOW: u64 = 70;
 /// The same where the others have sent nothing lately, as they wait, and their former rates count.
 const CRAWL_BELOW: u64 = 25;
-/// And what is below it by more than so many times their median deviation.
+/// And what is below it by more than this many times their median deviation.
 pub(super) const DEVIATIONS: u64 = 5;
 /// How many others there must be to compare with.
 pub(super) const OTHERS_MIN: usize = 3;

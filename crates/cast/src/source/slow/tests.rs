@@ -105,7 +105,7 @@ fn a_node_that_only_receives_slowly_becomes_a_leaf() {
 }
 
 #[test]
-fn a_node_that_only_sends_slowly_becomes_one_and_whoever_was_taken_for_it_a_relay() {
+fn a_node_that_only_sends_slowly_becomes_a_leaf_and_the_one_blamed_before_a_relay() {
     let mut rates = Rates::chain(16);
     for step in 0..80 {
         if rates.leaves() == [5] {
@@ -226,7 +226,7 @@ fn two_switches() -> Rates {
 }
 
 #[test]
-fn nobody_is_slow_at_the_ends_of_a_slow_link_between_switches() {
+fn a_slow_link_between_switches_makes_no_node_slow() {
     let mut rates = two_switches();
     for step in 0..100 {
         let is_far = |from, to| from < 9 && to >= 9;

@@ -10,11 +10,11 @@ use super::{NodeStanding, SlowFinding};
 use crate::schedule::NodeRole;
 use std::time::{Duration, Instant};
 
-/// So long it has been the only one that lags.
+/// It has been the only one that lags for this long.
 const SUSPECTED_FOR: Duration = Duration::from_secs(1);
-/// And it would take so long to get the rest,
+/// And it would take at least this long to get the rest,
 const LEFT_MIN: Duration = Duration::from_secs(5);
-/// or so long if nobody is before it.
+/// or this long if the source feeds it.
 const LEFT_MIN_OF_FIRST: Duration = Duration::from_secs(60);
 
 /// See the [module](self).
@@ -25,7 +25,7 @@ pub(super) struct SlowTrial {
 }
 
 impl SlowTrial {
-    /// Whom to make a leaf now, if anyone; once.
+    /// The node to make a leaf now, if any; once.
     pub(super) fn find(
         &mut self,
         now: Instant,

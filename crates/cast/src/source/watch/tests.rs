@@ -36,7 +36,7 @@ enum Fault {
     /// Its disk does not answer for a while.
     Freezes(u32),
     Breaks(u32, u32),
-    /// What the first sends to the second is lost, and nobody notices.
+    /// What the first sends to the second is lost without notice.
     Mutes(u32, u32),
 }
 
@@ -357,7 +357,7 @@ proptest! {
             }
         }
         cast.run();
-        prop_assert_eq!(cast.given_up.len(), 0, "nobody was out of the source's reach");
+        prop_assert_eq!(cast.given_up.len(), 0, "the source reaches all");
     }
 }
 

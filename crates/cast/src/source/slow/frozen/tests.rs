@@ -73,14 +73,14 @@ fn a_disk_that_stops_for_a_moment_is_left_alone() {
 }
 
 #[test]
-fn where_most_disks_stop_nobody_is_found_though_some_stop_a_little_later() {
+fn where_most_disks_stop_no_node_is_found_though_some_stop_a_little_later() {
     let mut disks = Disks::new(16);
     (0..100).for_each(|step| disks.step(|node| step >= 10 + node % 9));
     assert_eq!(disks.found, []);
 }
 
 #[test]
-fn time_that_the_source_was_held_up_counts_against_nobody() {
+fn a_pause_of_the_source_counts_against_no_disk() {
     let mut disks = Disks::new(16);
     (0..20).for_each(|step| disks.step(|node| node == 2 && step >= 10));
     disks.now += 10_000 * MS;

@@ -56,7 +56,7 @@ impl Flow {
         of(NodeRole::Relay).chain(of(NodeRole::Leaf)).collect()
     }
 
-    /// Each link carries so many chunks; nobody says how fast it sends: all keep up.
+    /// Each link carries its chunks; no node reports a rate, as all keep up.
     fn step(&mut self, carries: impl Fn(usize, usize) -> u64) {
         self.now += STEP;
         self.steps += 1;
@@ -166,7 +166,7 @@ fn one_of_the_first_is_tried_as_a_leaf_once() {
 }
 
 #[test]
-fn where_all_are_as_slow_or_many_lag_nobody_is_found() {
+fn where_all_are_as_slow_or_many_lag_no_node_is_found() {
     let mut even = Flow::new(17, 800);
     even.run(|_, _| USUAL / 2);
     assert_eq!(even.findings, []);
@@ -216,9 +216,8 @@ proptest! {
         prop_assert_eq!(flow.findings.len(), 1);
     }
 
-    /// In an even network nobody is, whatever the rate.
     #[test]
-    fn in_an_even_network_nobody_is_slow(
+    fn in_an_even_network_no_node_is_slow(
         nodes in 3_usize..=40,
         rate in 5_u32..=300,
         wavers in prop::collection::vec(0_u64..20, 400),
