@@ -206,7 +206,7 @@ impl Export {
 
     fn add_negative_entry(&mut self, path: &Path) -> bool {
         self.check_negative_entries_above(path);
-        let (is_news, dropped) = self.roots.add_negative_entry(path);
+        let (is_news, dropped) = self.roots.negative_entries.add(path);
         if let Some(dropped) = dropped {
             // Listings beneath it are no longer known.
             self.publish(&LogRecord::NegativeEntry { path: &dropped, is_filled: true });
@@ -511,7 +511,7 @@ impl Export {
         for (path, node) in self.roots.root_symlinks.clone() {
             self.publish_root_symlink(&path, &node);
         }
-        for path in self.roots.negative_entries.keys().cloned().collect::<Vec<_>>() {
+        for path in self.roots.negative_entries.iter().cloned().collect::<Vec<_>>() {
             self.publish(&LogRecord::NegativeEntry { path: &path, is_filled: false });
         }
     }

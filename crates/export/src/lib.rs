@@ -17,7 +17,7 @@
 //!
 //! Modules in reading order: [`record`] (records of the metadata log), [`header`] and `log` (their
 //! layout in memory); [`replica`], [`mirror`] and [`fetch`] (the server's half);
-//! `path`, [`roots`], `fsys`, `mounts` and `watch` (the file system), `known`, `snapshot_ring` and
+//! `path`, [`roots`], `negative_entries`, `fsys`, `mounts` and `watch` (the file system), `known`, `snapshot_ring` and
 //! `pack` (the published state), [`export`] with `refresh`, `snapshot` and `counters` (the
 //! client's half);
 //! [`error`].
@@ -34,6 +34,7 @@ mod known;
 mod log;
 pub mod mirror;
 mod mounts;
+mod negative_entries;
 mod pack;
 pub mod path;
 pub mod record;

@@ -6,6 +6,7 @@
 
 use crate::error::ExportError;
 use crate::fsys::{self, FileSystemKind};
+use crate::negative_entries::NegativeEntries;
 use crate::path::{
     HiddenNames, Path, behind, components, is_path, join, range_beneath, shared, split, upwards,
 };
@@ -24,8 +25,6 @@ use std::path::PathBuf;
 pub const ROOTS_MAX: usize = 256;
 /// Roots that are dropped at once: each time costs an epoch.
 const ROOTS_DROPPED: usize = ROOTS_MAX / 4;
-/// Negative entries, at most; each is looked at on every submission.
-pub(crate) const NEGATIVE_ENTRIES_MAX: usize = 1024;
 /// Links that lead to no root, at most: further ones are not reported to servers.
 const ROOT_SYMLINKS_MAX: usize = 1024;
 /// Directories whose contents are not reported, not even as absent: home directories, processes.
@@ -64,8 +63,8 @@ pub(crate) enum NameOutside {
 pub(crate) struct Roots {
     pub(crate) held: BTreeMap<Path, Root>,
     pub(crate) root_symlinks: BTreeMap<Path, FileNode>,
-    /// Paths at which there is nothing, and when each was last used.
-    pub(crate) negative_entries: BTreeMap<Path, u64>,
+    /// Paths at which there is nothing.
+    pub(crate) negative_entries: NegativeEntries,
     /// The paths that were allowed, as given, and the directories that they lead to.
     given: HashMap<Vec<u8>, Path>,
     homes: BTreeSet<Path>,
@@ -188,37 +187,22 @@ impl Roots {
 
     /// Removes and returns the negative entries at which there is something now.
     pub(crate) fn take_filled(&mut self) -> Vec<Path> {
-        self.negative_entries
-            .extract_if(.., |path, _| is_filled(path))
-            .map(|(path, _)| path)
-            .collect()
-    }
-
-    /// As [`Self::take_filled`], of those at `path` and above it.
-    pub(crate) fn take_filled_above(&mut self, path: &[u8]) -> Vec<Path> {
-        let above = upwards(path).filter(|path| self.negative_entries.contains_key(*path));
-        let filled: Vec<Path> = above.filter(|path| is_filled(path)).map(shared).collect();
+        let filled = self.negative_entries.iter().filter(|path| is_filled(path));
+        let filled: Vec<Path> = filled.cloned().collect();
         for path in &filled {
             self.negative_entries.remove(path);
         }
         filled
     }
 
-    /// Adds a negative entry, or notes its use: then it is not new. If there are too many, the
-    /// least recently used is dropped and returned; it can be added again.
-    pub(crate) fn add_negative_entry(&mut self, path: &Path) -> (bool, Option<Path>) {
-        self.uses += 1;
-        if self.negative_entries.insert(Path::clone(path), self.uses).is_some() {
-            return (false, None);
-        }
-        let is_full = self.negative_entries.len() > NEGATIVE_ENTRIES_MAX;
-        let oldest =
-            self.negative_entries.iter().filter(|_| is_full).min_by_key(|(_, used)| **used);
-        let oldest = oldest.map(|(path, _)| Path::clone(path));
-        if let Some(path) = &oldest {
+    /// As [`Self::take_filled`], of those at `path` and above it.
+    pub(crate) fn take_filled_above(&mut self, path: &[u8]) -> Vec<Path> {
+        let above = upwards(path).filter(|path| self.negative_entries.contains(path));
+        let filled: Vec<Path> = above.filter(|path| is_filled(path)).map(shared).collect();
+        for path in &filled {
             self.negative_entries.remove(path);
         }
-        (true, oldest)
+        filled
     }
 
     /// Makes room for another root: drops and returns the least recently used roots. Links that led

@@ -269,7 +269,8 @@ fn more_than_the_kernel_keeps_is_noticed() {
 
 #[test]
 fn roots_that_nobody_asked_for_longest_make_room() {
-    use crate::roots::{NEGATIVE_ENTRIES_MAX, ROOTS_MAX};
+    use crate::negative_entries::NEGATIVE_ENTRIES_MAX;
+    use crate::roots::ROOTS_MAX;
     let mut rig = Rig::new();
     let base = directory();
     let base = base.path().canonicalize().unwrap();
@@ -314,7 +315,7 @@ fn cpu_of(work: impl FnOnce()) -> Duration {
 /// entry, may cost is measured by what a look at each costs here and now: the least of several.
 #[test]
 fn many_negative_entries_cost_a_submission_little() {
-    use crate::roots::NEGATIVE_ENTRIES_MAX;
+    use crate::negative_entries::NEGATIVE_ENTRIES_MAX;
     const ROUNDS: u32 = 20;
     let mut rig = Rig::new();
     let base = directory();
