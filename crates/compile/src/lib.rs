@@ -9,7 +9,8 @@
 //!
 //! Modules in reading order: [`args`] (whether a command line may run remotely), [`toolchain`] (the
 //! identity of a compiler), [`manager`] (the client's loop: wrappers, local slots, an executor),
-//! [`stats`] (counters and the timeline), `protocol` (messages between client and server),
+//! [`stats`] (counters and the timeline), `running_time` (limits that a pause does not
+//! use up), `protocol` (messages between client and server),
 //! [`client`] (the executor that hands jobs to servers), [`view`] (a client's files on a server),
 //! [`sandbox`] (where jobs run), [`server`] (the service that runs jobs).
 
@@ -19,6 +20,7 @@ pub mod args;
 pub mod client;
 pub mod manager;
 mod protocol;
+mod running_time;
 pub mod sandbox;
 pub mod server;
 pub mod stats;

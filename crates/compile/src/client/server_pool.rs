@@ -26,6 +26,7 @@ use crate::manager::{Capacity, Preprocessed, RemoteExecutor, Ticket, Trace, Verd
 use crate::protocol::{
     Digest, JobOutcome, JobRefusal, PROTOCOL, Ran, TicketNumber, ToClient, ToServer,
 };
+use crate::running_time::RunningTime;
 use crate::toolchain::{Toolchain, Toolchains};
 use outboard_cluster::hub::{Exposed, Hub, HubError, HubEvent, PeerId};
 use outboard_cluster::pool::{ConnectionPool, Dial, Dialled};
@@ -44,7 +45,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A server that has jobs and sends nothing for this long is given up.
+/// A server that has jobs and sends nothing for this long, while this loop runs, is given up.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// How often jobs and servers are checked while there are jobs.
 const TICK: Duration = Duration::from_millis(250);
@@ -87,6 +88,7 @@ pub struct ServerPool {
     errors: ErrorLog,
     next_server: u32,
     ticked: Instant,
+    time: RunningTime,
     ready: OwnedFd,
     /// Set by another thread when the set of trusted servers has changed.
     distrust: Arc<AtomicBool>,
@@ -98,7 +100,8 @@ struct ConnectedServer {
     id: ServerId,
     host: usize,
     result_buffer: Option<ResultBuffer>,
-    heard: Instant,
+    /// When it last sent something, as running time.
+    heard: Duration,
     /// Sources that it may read (the paper's SRC TX regions).
     sources: HashMap<TicketNumber, Exposed>,
     /// The part of a compiler that it may read.
@@ -149,6 +152,7 @@ impl ServerPool {
             errors: ErrorLog::default(),
             next_server: 0,
             ticked: now,
+            time: RunningTime::default(),
             ready,
             distrust: Arc::default(),
             counters: ManagerCounters { pid: std::process::id(), ..ManagerCounters::default() },
@@ -188,7 +192,7 @@ impl ServerPool {
 
     fn handle_message(&mut self, peer: PeerId, message: ToClient, now: Instant) {
         let Some(server) = self.servers.get_mut(&peer) else { return };
-        server.heard = now;
+        server.heard = self.time.pass(now);
         let id = server.id;
         match message {
             ToClient::Ready { slots } => self.handle_ready(peer, slots, now),
@@ -442,7 +446,7 @@ impl ServerPool {
             id,
             host,
             result_buffer,
-            heard: now,
+            heard: self.time.pass(now),
             sources,
             part,
             awaits_part,
@@ -478,9 +482,10 @@ impl ServerPool {
             return;
         }
         self.ticked = now;
+        let passed = self.time.pass(now);
         let silent = |server: &ConnectedServer| {
             let owes = server.result_buffer.is_none() || self.scheduler.running(server.id) > 0;
-            owes && now - server.heard > SILENCE_MAX
+            owes && passed - server.heard > SILENCE_MAX
         };
         let silent: Vec<_> =
             self.servers.iter().filter(|(_, at)| silent(at)).map(|(peer, _)| *peer).collect();
@@ -559,7 +564,10 @@ impl RemoteExecutor for ServerPool {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let is_idle = self.jobs.is_empty() && self.placings.is_empty();
+        let is_unready = |server: &ConnectedServer| server.result_buffer.is_none();
+        let is_idle = self.jobs.is_empty()
+            && self.placings.is_empty()
+            && !self.servers.values().any(is_unready);
         let tick = (!is_idle).then(|| self.ticked + TICK);
         [tick, self.connections.deadline()].into_iter().flatten().min()
     }

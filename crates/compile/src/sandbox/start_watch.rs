@@ -1,20 +1,18 @@
-//! Whether something that is being started hangs, told by what the kernel says of its tasks.
+//! Whether a program or a sandbox that was started hangs, told by what the kernel says of its tasks.
 //!
 //! On a busy machine a start waits for a processor for as long as others have it, and no time
 //! limit fits all machines. One that hangs, because it was stopped or waits for what never comes,
 //! neither runs nor is able to run. Never looks at whether a start has succeeded, or has died: its
 //! channel says that, and at once.
 
+use crate::running_time::RunningTime;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// How long nothing may move in the start of a sandbox.
+/// How long nothing may move in a start.
 pub(crate) const HANG_MAX: Duration = Duration::from_secs(10);
 /// A start that moves, and never comes to an end, may take this many times as long.
 const LIMITS_MAX: u32 = 30;
-/// What one look counts at most: a watcher that was itself without a processor has not seen that
-/// nothing moved. A service looks once a second.
-const STEP_MAX: Duration = Duration::from_secs(1);
 /// Files of the kernel's are not read more often than this.
 const STEP_MIN: Duration = Duration::from_millis(100);
 
@@ -55,14 +53,16 @@ struct StartPatience {
     limit: Duration,
     looked: Option<Instant>,
     last: Option<StartActivity>,
+    /// A watcher that was itself without a processor has not seen that nothing moved.
+    time: RunningTime,
     /// How long nothing has moved.
     quiet: Duration,
-    whole: Duration,
 }
 
 impl StartPatience {
     fn new(limit: Duration) -> Self {
-        Self { limit, looked: None, last: None, quiet: Duration::ZERO, whole: Duration::ZERO }
+        let (time, quiet) = (RunningTime::default(), Duration::ZERO);
+        Self { limit, looked: None, last: None, time, quiet }
     }
 
     fn is_due(&self, now: Instant) -> bool {
@@ -71,16 +71,16 @@ impl StartPatience {
 
     /// Takes what was seen; `None` if it could not be read, which counts as if nothing moved.
     fn observe(&mut self, now: Instant, seen: Option<StartActivity>) {
-        let looked = self.looked.replace(now).unwrap_or(now);
-        let step = now.saturating_duration_since(looked).min(STEP_MAX);
+        self.looked = Some(now);
+        let before = self.time.passed();
+        let step = self.time.pass(now) - before;
         let moves = seen.is_some_and(|seen| seen.is_runnable || self.last != Some(seen));
         self.quiet = if moves { Duration::ZERO } else { self.quiet + step };
-        self.whole += step;
         self.last = seen;
     }
 
     fn is_over(&self) -> bool {
-        self.quiet >= self.limit || self.whole >= self.limit * LIMITS_MAX
+        self.quiet >= self.limit || self.time.passed() >= self.limit * LIMITS_MAX
     }
 }
 

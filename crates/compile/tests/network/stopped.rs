@@ -3,17 +3,15 @@
 
 use crate::builds::{directory, write};
 use crate::hung::{Hung, may_hang};
-use crate::support::{Lab, signal, stops, trial};
+use crate::support::{Lab, Server, signal, stops, trial};
 use libtest_mimic::Trial;
-use outboard_compile::manager::{RemoteExecutor, Ticket, Verdict};
+use outboard_compile::manager::{RemoteExecutor, Verdict};
+use outboard_testkit::eventually;
 use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// How long a job of another client may take: less than a server waits for a sandbox that hangs.
-const SOON: Duration = Duration::from_secs(8);
 
 /// These tests look at the processes of this one.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -28,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_killed_sandbox_is_replaced_for_the_next_job", killed_supervisor),
         trial("a_sandbox_that_does_not_start_holds_up_its_own_client_alone", stopped_at_start),
         trial("a_store_that_hangs_holds_up_no_other_client", hung_store),
+        trial("a_pause_of_the_client_is_not_its_servers_silence", pause),
     ]
 }
 
@@ -60,12 +59,26 @@ fn project() -> tempfile::TempDir {
     project
 }
 
-/// Runs a job of a client's, which must be there soon.
-fn expect_soon(lab: &mut Lab, at: &Path) {
-    let start = Instant::now();
-    let finished = lab.run(at, &["gcc", "-c", "c.c"]);
-    assert_eq!(finished.status, 0);
-    assert!(start.elapsed() < SOON, "another client waited for {:?}", start.elapsed());
+/// Whether a sandbox's supervisor is stopped.
+fn is_stopped(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:\tT"))
+}
+
+/// A source that takes a compiler half a second.
+fn write_long(at: &Path) {
+    let functions = (0..LONG).map(|number| format!("int f{number}(int x) {{ return x; }}\n"));
+    write(at, &functions.collect::<String>());
+}
+
+fn expect_done(verdict: Option<&Verdict>) {
+    assert!(matches!(verdict, Some(Verdict::Done(done)) if done.status == 0), "{verdict:?}");
+}
+
+/// Runs a job of another client's. The server has not given up yet what hangs.
+fn expect_meanwhile(other: &mut Lab, at: &Path, server: &Server) {
+    assert_eq!(other.run(at, &["gcc", "-c", "c.c"]).status, 0);
+    assert_eq!(server.refused(), 0, "the other client waited until the server gave up");
 }
 
 fn stopped_supervisor() {
@@ -78,21 +91,15 @@ fn stopped_supervisor() {
     let its = supervisors().into_iter().find(|process| !before.contains(process));
     let its = its.expect("a sandbox");
     other.run(theirs.path(), &["gcc", "-c", "a.c"]);
-    let functions = (0..LONG).map(|number| format!("int f{number}(int x) {{ return x; }}\n"));
-    write(&ours.path().join("a.c"), &functions.collect::<String>());
+    write_long(&ours.path().join("a.c"));
     signal(its, Signal::STOP);
     // While the first runs, the others need a slot's sandbox that is not there yet.
     let tickets = NAMES.map(|name| one.submit(ours.path(), &["gcc", "-c", name]));
-    let mut verdicts = turn_for_a_while(&mut one);
-    assert!(verdicts.len() < tickets.len(), "no job waits: nothing is tested");
-    expect_soon(&mut other, theirs.path());
+    let mut verdicts = one.until_given(1 + tickets.len() as u64);
+    expect_meanwhile(&mut other, theirs.path(), &one.servers[0]);
     verdicts.extend(one.verdicts(tickets.len() - verdicts.len()));
-    for (ticket, verdict) in verdicts {
-        assert!(
-            matches!(&verdict, Verdict::Done(done) if done.status == 0),
-            "{ticket:?} {verdict:?}"
-        );
-    }
+    verdicts.iter().for_each(|(_, verdict)| expect_done(Some(verdict)));
+    assert!(one.servers[0].refused() > 0, "no job has waited for the stopped sandbox");
 }
 
 fn killed_supervisor() {
@@ -106,17 +113,9 @@ fn killed_supervisor() {
         let its = its.expect("a sandbox");
         signal(its, Signal::KILL);
         let tickets = NAMES.map(|name| lab.submit(project.path(), &["gcc", "-c", name]));
-        for (ticket, verdict) in lab.verdicts(tickets.len()) {
-            assert!(
-                matches!(&verdict, Verdict::Done(done) if done.status == 0),
-                "{ticket:?} {verdict:?}"
-            );
-        }
-        let start = Instant::now();
-        while Path::new(&format!("/proc/{its}")).exists() {
-            assert!(start.elapsed() < SOON, "a zombie is left");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        lab.verdicts(tickets.len()).values().for_each(|verdict| expect_done(Some(verdict)));
+        let its = format!("/proc/{its}");
+        eventually("no zombie is left", || !Path::new(&its).exists());
     }
 }
 
@@ -128,22 +127,11 @@ fn stopped_at_start() {
     other.run(theirs.path(), &["gcc", "-c", "a.c"]);
     fs::write(stops(), "").expect("a file");
     let ticket = one.submit(ours.path(), &["gcc", "-c", "a.c"]);
-    turn_for_a_while(&mut one);
-    expect_soon(&mut other, theirs.path());
+    one.until_given(1);
+    eventually("a supervisor stops when it starts", || supervisors().into_iter().any(is_stopped));
+    expect_meanwhile(&mut other, theirs.path(), &one.servers[0]);
     fs::remove_file(stops()).expect("removed");
-    let verdict = one.verdicts(1).remove(&ticket).expect("a verdict");
-    assert!(matches!(&verdict, Verdict::Done(done) if done.status == 0), "{verdict:?}");
-}
-
-/// Lets a client go on for a while.
-fn turn_for_a_while(lab: &mut Lab) -> Vec<(Ticket, Verdict)> {
-    let (start, mut verdicts) = (Instant::now(), Vec::new());
-    while start.elapsed() < Duration::from_millis(500) {
-        let executor = &mut lab.executor;
-        RemoteExecutor::turn(executor, Instant::now(), &mut verdicts);
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    verdicts
+    expect_done(one.verdicts(1).get(&ticket));
 }
 
 fn hung_store() {
@@ -157,11 +145,33 @@ fn hung_store() {
     let mut other = one.another();
     other.run(theirs.path(), &["gcc", "-c", "a.c"]);
     let hung = Hung::over(one.servers[0].store.clone()).expect("mounted");
-    one.submit(ours.path(), &["gcc", "-c", "a.c"]);
-    assert!(turn_for_a_while(&mut one).is_empty(), "the job does not wait: nothing is tested");
-    // What its files are is in the server's memory.
-    expect_soon(&mut other, theirs.path());
-    let verdict = one.verdicts(1).into_values().next();
-    assert!(matches!(&verdict, Some(Verdict::Done(done)) if done.status == 0), "{verdict:?}");
+    let ticket = one.submit(ours.path(), &["gcc", "-c", "a.c"]);
+    one.until_given(1);
+    // What its files are is in the server's memory. The disk answers nothing before the end.
+    expect_meanwhile(&mut other, theirs.path(), &one.servers[0]);
+    expect_done(one.verdicts(1).get(&ticket));
     drop(hung);
+}
+
+/// The client's loop is given the time, and so a pause takes none.
+fn pause() {
+    let project = project();
+    write_long(&project.path().join("a.c"));
+    let mut lab = Lab::new(1, 1);
+    let (begin, minute) = (Instant::now(), Duration::from_secs(60));
+    let ticket = lab.submit(project.path(), &["gcc", "-c", "a.c"]);
+    let mut verdicts = lab.until_given(1);
+    assert!(verdicts.is_empty(), "{verdicts:?}");
+    lab.executor.turn(begin + minute, &mut verdicts);
+    assert_eq!(lab.counter("servers_lost"), 0);
+    verdicts.extend(lab.verdicts(1));
+    expect_done(verdicts.iter().find(|(of, _)| *of == ticket).map(|(_, verdict)| verdict));
+    // A client that runs, and hears nothing.
+    lab.submit(project.path(), &["gcc", "-c", "a.c"]);
+    let mut verdicts = lab.until_given(2);
+    for second in 1..600 {
+        lab.executor.turn(begin + minute + Duration::from_secs(second), &mut verdicts);
+    }
+    let lost = verdicts.iter().any(|(_, verdict)| matches!(verdict, Verdict::Local(_)));
+    assert!(lost && lab.counter("servers_lost") == 1, "{verdicts:?}");
 }

@@ -4,7 +4,7 @@ use crate::sessions::{self, SessionPort, credentials};
 use libtest_mimic::Trial;
 use outboard_cluster::hub::HubOptions;
 use outboard_cluster::node::Permit;
-use outboard_cluster::service::ServiceLoop;
+use outboard_cluster::service::{Service, ServiceLoop};
 use outboard_compile::args::{Classification, CompilerCall, Halves, Job, classify, examine};
 use outboard_compile::client::{Dial, ServerPool};
 use outboard_compile::manager::{Finished, Preprocessed, RemoteExecutor, Ticket, Verdict};
@@ -13,6 +13,7 @@ use outboard_compile::server::{CompileService, Programs, ServiceOptions};
 use outboard_compile::toolchain::Toolchains;
 use outboard_secure::ClusterKey;
 use outboard_store::Store;
+use outboard_testkit::eventually;
 use outboard_verbs::SharedRegion;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
@@ -21,7 +22,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -44,14 +44,22 @@ struct Offer {
     accepts: bool,
 }
 
+/// What a server's loop tells of its turns.
+#[derive(Default)]
+struct Turns {
+    /// CPU time of the longest, in microseconds.
+    longest: AtomicU64,
+    /// Jobs that its sandboxes could not run.
+    refused: AtomicU64,
+}
+
 /// A server that runs in a thread of its own.
 pub(crate) struct Server {
     address: SocketAddr,
     /// Where its store is, if it has one.
     pub(crate) store: PathBuf,
     stop: Arc<AtomicBool>,
-    /// CPU time of its longest turn, in microseconds.
-    longest: Arc<AtomicU64>,
+    turns: Arc<Turns>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -66,19 +74,24 @@ impl Server {
         let port = SessionPort::open(key, "compile");
         let address = port.address;
         let stop = Arc::new(AtomicBool::new(false));
-        let longest = Arc::new(AtomicU64::new(0));
-        let (stopped, turns) = (Arc::clone(&stop), Arc::clone(&longest));
+        let turns = Arc::new(Turns::default());
+        let (stopped, its) = (Arc::clone(&stop), Arc::clone(&turns));
         let (ready, is_ready) = mpsc::channel();
-        let thread = thread::spawn(move || serve(offer, &port, (&stopped, &turns), &ready));
+        let thread = thread::spawn(move || serve(offer, &port, (&stopped, &its), &ready));
         // A server first identifies all of its compilers; a client's time-out is shorter than that.
         let store = is_ready.recv().expect("it starts");
         let thread = Some(thread);
-        Self { address, store, stop, longest, thread }
+        Self { address, store, stop, turns, thread }
     }
 
     /// CPU time of the longest turn since this was asked last.
     pub(crate) fn take_longest_turn(&self) -> Duration {
-        Duration::from_micros(self.longest.swap(0, Ordering::Relaxed))
+        Duration::from_micros(self.turns.longest.swap(0, Ordering::Relaxed))
+    }
+
+    /// How many jobs its sandboxes could not run.
+    pub(crate) fn refused(&self) -> u64 {
+        self.turns.refused.load(Ordering::Relaxed)
     }
 }
 
@@ -94,7 +107,7 @@ impl Drop for Server {
 fn serve(
     offer: Offer,
     port: &SessionPort,
-    (stop, longest): (&AtomicBool, &AtomicU64),
+    (stop, turns): (&AtomicBool, &Turns),
     ready: &mpsc::Sender<PathBuf>,
 ) {
     let root = rustix::process::geteuid().is_root();
@@ -123,7 +136,9 @@ fn serve(
         let before = cpu();
         looping.turn(Instant::now()).expect("a turn");
         let took = u64::try_from((cpu() - before).as_micros()).expect("not so long");
-        longest.fetch_max(took, Ordering::Relaxed);
+        turns.longest.fetch_max(took, Ordering::Relaxed);
+        let refused = looping.service().report().counters.refused_trouble;
+        turns.refused.store(refused, Ordering::Relaxed);
         let tick = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
         poll(&mut [PollFd::new(&looping, PollFlags::IN)], Some(&tick)).expect("poll");
     }
@@ -218,17 +233,28 @@ impl Lab {
 
     /// Waits for this many verdicts.
     pub(crate) fn verdicts(&mut self, count: usize) -> BTreeMap<Ticket, Verdict> {
-        let deadline = Instant::now() + Duration::from_secs(60);
         let mut verdicts = Vec::new();
-        while verdicts.len() < count {
-            assert!(Instant::now() < deadline, "{} of {count} verdicts", verdicts.len());
+        eventually("all verdicts", || {
             self.executor.turn(Instant::now(), &mut verdicts);
-            let tick = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-            let fd = self.executor.fd();
-            poll(&mut [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)], Some(&tick))
-                .expect("poll");
-        }
+            verdicts.len() >= count
+        });
         verdicts.into_iter().collect()
+    }
+
+    /// Goes on until servers have been given this many jobs, and returns the verdicts until then.
+    pub(crate) fn until_given(&mut self, count: u64) -> Vec<(Ticket, Verdict)> {
+        let mut verdicts = Vec::new();
+        eventually("servers have the jobs", || {
+            self.executor.turn(Instant::now(), &mut verdicts);
+            self.counter("jobs_given") >= count
+        });
+        verdicts
+    }
+
+    /// A counter of the executor's.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        let report = self.executor.report().expect("it has one");
+        report[name].as_u64().expect("a number")
     }
 
     /// Runs one command.

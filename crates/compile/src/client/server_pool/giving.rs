@@ -74,7 +74,7 @@ impl ServerPool {
             self.servers.get_mut(&peer).filter(|_| self.scheduler.running(server) == 1)
         {
             // Without jobs it had no reason to send anything.
-            server_state.heard = now;
+            server_state.heard = self.time.pass(now);
         }
         let input = match pending.source.as_ref().map(|source| source.source.clone()) {
             None => Ok(Input::Pull { position }),
