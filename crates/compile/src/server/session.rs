@@ -354,7 +354,7 @@ impl ClientSession {
         self.finish_work(programs, now)?;
         self.notify();
         self.take_opened(now);
-        self.wake(programs, now);
+        self.wake(programs);
         while let Some(ticket) = self.ready.pop_front() {
             self.start(ticket, settings, programs, now, watch);
         }

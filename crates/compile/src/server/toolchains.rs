@@ -9,6 +9,7 @@ mod identifying;
 
 use super::client_sandbox::ShownFiles;
 use crate::args::is_compiler;
+use crate::running_time::RunningTime;
 use crate::toolchain::{self, Hash, PartRole, PartSymlink, Toolchain, Toolchains};
 use checking::{Checked, Checking, LookResult};
 use identifying::{CompilerAnswer, Identifications, Identified};
@@ -43,6 +44,7 @@ pub struct Programs {
     missing: HashMap<[u8; 32], AbsentCompiler>,
     identifications: Identifications,
     checking: Checking,
+    time: RunningTime,
     /// Counts changes of what has to be shown in sandboxes.
     generation: u64,
 }
@@ -144,6 +146,7 @@ impl Programs {
             missing: HashMap::new(),
             identifications: Identifications::new(),
             checking: Checking::new(),
+            time: RunningTime::default(),
             generation: 0,
         }
     }
@@ -204,11 +207,13 @@ impl Programs {
     fn ask(&mut self, compiler: &Path, may_run: fn(&Path) -> bool, now: Instant) {
         let path = OsStr::new(PATH);
         let known = self.toolchains.remembered(compiler, path, now);
-        self.identifications.ask((compiler, path), known, may_run, now);
+        let passed = self.time.pass(now);
+        self.identifications.ask((compiler, path), known, may_run, now, passed);
     }
 
-    /// Takes the results of threads.
+    /// Takes the results of threads. To be called once a second, or more often.
     pub(super) fn learn(&mut self, now: Instant) {
+        self.time.pass(now);
         while let Some(checked) = self.checking.poll() {
             self.renew(checked, now);
         }
@@ -295,14 +300,16 @@ impl Programs {
             let asked = self.identifications.asked();
             self.missing.insert(*hash, AbsentCompiler { since: now, asked });
         }
-        if self.is_under_way(hash, now) { CompilerSearch::UnderWay } else { CompilerSearch::Absent }
+        self.time.pass(now);
+        if self.is_under_way(hash) { CompilerSearch::UnderWay } else { CompilerSearch::Absent }
     }
 
     /// Whether a compiler that was looked for may still be found.
-    pub(crate) fn is_under_way(&self, hash: &[u8; 32], now: Instant) -> bool {
+    pub(crate) fn is_under_way(&self, hash: &[u8; 32]) -> bool {
+        let passed = self.time.passed();
         let missing = self.missing.get(hash);
-        missing.is_some_and(|missing| self.identifications.is_waiting(missing.asked, now))
-            || self.checking.is_in_time(&Hash(*hash), now)
+        missing.is_some_and(|missing| self.identifications.is_waiting(missing.asked, passed))
+            || self.checking.is_in_time(&Hash(*hash), passed)
     }
 
     fn position(&self, hash: &[u8; 32]) -> Option<usize> {
@@ -323,8 +330,9 @@ impl Programs {
         }
         let known = self.toolchains.remembered(&toolchain.name, OsStr::new(PATH), now);
         let known = known.filter(|known| known.is(toolchain));
-        self.checking.begin(toolchain.hash, known, now);
-        let is_in_time = self.checking.is_in_time(&toolchain.hash, now);
+        let passed = self.time.pass(now);
+        self.checking.begin(toolchain.hash, known, now, passed);
+        let is_in_time = self.checking.is_in_time(&toolchain.hash, passed);
         Some(if is_in_time { CompilerSearch::UnderWay } else { CompilerSearch::Absent })
     }
 
@@ -423,6 +431,12 @@ mod tests {
         }
     }
 
+    /// Takes results once a second, and returns when it did so last.
+    fn run(programs: &mut Programs, from: Instant, seconds: u64) -> Instant {
+        let looks = (0..=seconds).map(|second| from + Duration::from_secs(second));
+        looks.inspect(|at| programs.learn(*at)).last().expect("one")
+    }
+
     #[test]
     fn a_compiler_that_sleeps_delays_only_its_own_jobs_and_not_for_ever() {
         let own = tempfile::Builder::new().tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a place");
@@ -435,10 +449,11 @@ mod tests {
         let other = programs.toolchains().next().expect("it is a compiler").hash.0;
         assert_eq!(find(&mut programs, b"/absent/gcc", &[2; 32], now), None);
         assert_eq!(programs.find(sleeper, &[1; 32], now, now), CompilerSearch::UnderWay);
-        assert!(now.elapsed() < Duration::from_secs(8), "it was not waited for");
         assert!(matches!(programs.find(sleeper, &other, now, now), CompilerSearch::Found(_)));
         assert_eq!(programs.find(b"/absent/gcc", &[2; 32], now, now), CompilerSearch::Absent);
-        let later = now + Duration::from_secs(11);
+        programs.learn(now + Duration::from_secs(60));
+        assert!(programs.is_under_way(&[1; 32]), "a pause is not waiting");
+        let later = run(&mut programs, now + Duration::from_secs(60), 10);
         assert_eq!(programs.find(sleeper, &[1; 32], later, later), CompilerSearch::Absent);
     }
 
@@ -463,8 +478,10 @@ mod tests {
         let hung = Hung::over(at).expect("mounted");
         assert_eq!(programs.find(b"/absent", &hash, after(1), after(1)), CompilerSearch::UnderWay);
         assert!(find(&mut programs, b"/absent", &other, after(1)).is_some());
-        assert!(programs.is_under_way(&hash, after(2)), "its jobs go on waiting");
-        assert!(!programs.is_under_way(&hash, after(12)));
+        run(&mut programs, after(1), 1);
+        assert!(programs.is_under_way(&hash), "its jobs go on waiting");
+        run(&mut programs, after(2), 10);
+        assert!(!programs.is_under_way(&hash));
         assert_eq!(programs.find(b"/absent", &hash, after(1), after(12)), CompilerSearch::Absent);
         drop(hung);
         let found = |programs: &mut Programs| find(programs, b"/absent", &hash, after(13));

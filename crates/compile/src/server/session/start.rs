@@ -15,12 +15,12 @@ use std::time::Instant;
 
 impl ClientSession {
     /// Continues the jobs whose compiler has arrived or whose sandbox is free.
-    pub(super) fn wake(&mut self, programs: &Programs, now: Instant) {
+    pub(super) fn wake(&mut self, programs: &Programs) {
         let settled = self.adoptions.take_settled();
         let is_empty = !self.jobs.values().any(Running::uses_sandbox);
         for (ticket, job) in &self.jobs {
             let goes_on = match job.stage {
-                Stage::Identifying => !programs.is_under_way(&job.spec.toolchain, now),
+                Stage::Identifying => !programs.is_under_way(&job.spec.toolchain),
                 Stage::Equipping => settled.contains(&job.spec.toolchain),
                 Stage::Held => is_empty && self.opening.is_none(),
                 Stage::SettingUp => {

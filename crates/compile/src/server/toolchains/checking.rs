@@ -11,7 +11,7 @@ use outboard_cluster::waker::Waker;
 use outboard_cluster::workers::Workers;
 use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Looks at a time: more compilers than a server has.
 const THREADS_MAX: usize = 64;
@@ -34,8 +34,8 @@ pub(super) enum LookResult {
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Checking {
-    /// The compilers that are looked at, and since when.
-    under_way: HashMap<Hash, Instant>,
+    /// The compilers that are looked at, and since when, as running time.
+    under_way: HashMap<Hash, Duration>,
     workers: Workers,
     reply: mpsc::Sender<Checked>,
     replies: mpsc::Receiver<Checked>,
@@ -56,9 +56,8 @@ impl Checking {
     }
 
     /// Whether a compiler is being looked at, and jobs wait for that.
-    pub(super) fn is_in_time(&self, compiler: &Hash, now: Instant) -> bool {
-        let began = self.under_way.get(compiler);
-        began.is_some_and(|began| now.saturating_duration_since(*began) < WAIT_MAX)
+    pub(super) fn is_in_time(&self, compiler: &Hash, passed: Duration) -> bool {
+        self.under_way.get(compiler).is_some_and(|since| passed - *since < WAIT_MAX)
     }
 
     /// Has a compiler looked at, of which this is `known`, unless it is being looked at.
@@ -67,6 +66,7 @@ impl Checking {
         compiler: Hash,
         known: Option<Arc<CachedIdentity>>,
         now: Instant,
+        passed: Duration,
     ) {
         if self.under_way.contains_key(&compiler) {
             return;
@@ -81,7 +81,7 @@ impl Checking {
         };
         // If no thread can be started, jobs do not find the compiler.
         if self.workers.run(look) {
-            self.under_way.insert(compiler, now);
+            self.under_way.insert(compiler, passed);
         }
     }
 

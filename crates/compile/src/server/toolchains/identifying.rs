@@ -38,8 +38,8 @@ pub(super) enum CompilerAnswer {
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Identifications {
-    /// By the compiler's path: the question's number, and when it was asked.
-    under_way: HashMap<PathBuf, (u64, Instant)>,
+    /// By the compiler's path: the question's number, and when it was asked, as running time.
+    under_way: HashMap<PathBuf, (u64, Duration)>,
     asked: u64,
     reply: mpsc::Sender<Identified>,
     replies: mpsc::Receiver<Identified>,
@@ -66,6 +66,7 @@ impl Identifications {
         known: Option<Arc<CachedIdentity>>,
         may_run: fn(&Path) -> bool,
         now: Instant,
+        passed: Duration,
     ) {
         if self.under_way.contains_key(compiler) || self.under_way.len() >= THREADS_MAX {
             return;
@@ -85,7 +86,7 @@ impl Identifications {
         // If no thread can be started, it is identified later, when a job asks for it again.
         if thread::Builder::new().name("outboard-ident".into()).spawn(identify).is_ok() {
             self.asked += 1;
-            self.under_way.insert(compiler.into(), (self.asked, now));
+            self.under_way.insert(compiler.into(), (self.asked, passed));
         }
     }
 
@@ -95,8 +96,8 @@ impl Identifications {
     }
 
     /// Whether one of the questions up to this number may still be answered in time.
-    pub(super) fn is_waiting(&self, asked: u64, now: Instant) -> bool {
-        let in_time = |since: Instant| now.saturating_duration_since(since) < WAIT_MAX;
+    pub(super) fn is_waiting(&self, asked: u64, passed: Duration) -> bool {
+        let in_time = |since: Duration| passed - since < WAIT_MAX;
         self.under_way.values().any(|(number, since)| *number <= asked && in_time(*since))
     }
 
