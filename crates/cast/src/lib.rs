@@ -8,7 +8,7 @@
 //! Modules in reading order: [`tree`] (what is cast: a manifest and one stream of bytes in chunks),
 //! [`sign`] (which chunks are genuine), [`receive`] (from chunks to files that appear whole),
 //! [`schedule`] (which node sends which chunk to which), [`relay`] (one node's part in that),
-//! [`protocol`] (what nodes say), `late` (nodes that come late, and what they read), `member` (a
+//! [`protocol`] (what nodes say), `pause` (time that counts against no peer), `late` (nodes that come late, and what they read), `member` (a
 //! relay over connections), `lazy` (files that are seen before they are here), [`server`] (a node's
 //! service), [`source`] (the side that starts a cast), [`launch`] (receivers that a cast starts).
 
@@ -18,6 +18,7 @@ mod late;
 pub mod launch;
 mod lazy;
 mod member;
+mod pause;
 pub mod protocol;
 pub mod receive;
 pub mod relay;

@@ -1,6 +1,7 @@
 //! The nodes that a late node may read from: which it has tried, which are connected, and what
 //! these have.
 
+use crate::pause::excuse;
 use crate::protocol::LentChunk;
 use outboard_cluster::hub::Exposed;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -49,6 +50,12 @@ impl NamedHolder {
         }
         self.has_failed = true;
         self.pause = PAUSE_MAX.min(self.pause * 2);
+    }
+
+    pub(super) fn held_up(&mut self, late: Duration) {
+        if let HolderStage::Dialled { until } = &mut self.stage {
+            *until += late;
+        }
     }
 
     /// Whether it is dialled, or connected.
@@ -113,6 +120,17 @@ impl OpenHolder {
             ready: VecDeque::new(),
             reading: BTreeMap::new(),
             useful: now,
+        }
+    }
+
+    pub(super) fn held_up(&mut self, now: Instant, late: Duration) {
+        excuse(&mut self.useful, now, late);
+        self.reading.values_mut().for_each(|until| *until += late);
+        if let BitmapRead::UnderWay { until } = &mut self.look {
+            *until += late;
+        }
+        if let Borrowing::Asked { until, .. } = &mut self.borrowing {
+            *until += late;
         }
     }
 

@@ -6,6 +6,7 @@
 //! leaves.
 
 use super::lent_max;
+use crate::pause::excuse;
 use outboard_cluster::hub::{Exposed, PeerId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -191,6 +192,11 @@ impl<P: Copy + Ord> Lender<P> {
     pub(crate) fn forget(&mut self, reader: P) {
         self.readers.remove(&reader);
         self.queue.retain(|waiting| *waiting != reader);
+    }
+
+    /// This process itself was held up.
+    pub(crate) fn held_up(&mut self, now: Instant, late: Duration) {
+        self.readers.values_mut().for_each(|reader| excuse(&mut reader.heard, now, late));
     }
 
     /// Those that have said nothing for too long.

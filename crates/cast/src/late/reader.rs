@@ -286,6 +286,12 @@ impl LateReader {
         }
     }
 
+    /// This process itself was held up.
+    pub(crate) fn held_up(&mut self, now: Instant, late: Duration) {
+        self.named.values_mut().for_each(|named| named.held_up(late));
+        self.open.values_mut().for_each(|holder| holder.held_up(now, late));
+    }
+
     /// When [`Self::go_on`] has something to do, if nothing happens.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.looked.map(|looked| looked + TICK)

@@ -182,6 +182,19 @@ fn a_holder_with_bad_chunks_is_left_for_good() {
 }
 
 #[test]
+fn a_pause_of_this_node_is_no_silence_of_a_holder() {
+    let mut scene = Scene::new(100, &[(1, all(100))]);
+    scene.mute.insert(1);
+    scene.go_on(Duration::from_secs(1));
+    scene.now += Duration::from_secs(10);
+    scene.reader.held_up(scene.now, Duration::from_secs(10));
+    scene.go_on(Duration::from_secs(6));
+    assert_eq!(scene.ended, []);
+    scene.go_on(Duration::from_secs(2));
+    assert_eq!(scene.ended.len(), 1, "{:?}", scene.ended);
+}
+
+#[test]
 fn the_source_is_asked_when_no_holder_is_left() {
     let mut scene = Scene::new(100, &[(1, all(100))]);
     scene.holders.clear();

@@ -18,7 +18,7 @@ use outboard_cluster::service::ServiceError;
 use outboard_verbs::Remote;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Buffers that are kept for the next chunks.
 const SPARE_MAX: usize = 16;
@@ -68,6 +68,10 @@ impl CastSession {
     /// When there is something to read, or a holder has taken too long.
     pub(super) fn read_deadline(&self) -> Option<Instant> {
         self.late.as_ref().and_then(|late| late.reader.deadline())
+    }
+
+    pub(super) fn reads_held_up(&mut self, now: Instant, late: Duration) {
+        self.late.iter_mut().for_each(|join| join.reader.held_up(now, late));
     }
 
     /// This node reads no more by itself.

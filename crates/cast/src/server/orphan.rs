@@ -7,6 +7,7 @@
 
 use super::session::CastSession;
 use crate::member::{CastHub, MemberError, MemberResult, send, short};
+use crate::pause::excuse;
 use crate::protocol::{CastMessage, NodeReport, publish_step_max};
 use crate::schedule::ChunkSet;
 use outboard_cluster::hub::PeerId;
@@ -78,6 +79,13 @@ impl CastSession {
         // The former connection may have ended before it said so.
         self.tell_done(hub);
         self.member.as_mut().map_or(Ok(()), |member| member.link(hub, 0, source))
+    }
+
+    pub(super) fn orphan_held_up(&mut self, now: Instant, late: Duration) {
+        let Some(orphan) = &mut self.orphan else { return };
+        let heard = orphan.heard.values_mut().map(|(heard, _)| heard);
+        let times = heard.chain([&mut orphan.since, &mut orphan.gained]);
+        times.for_each(|since| excuse(since, now, late));
     }
 
     /// Whether the source has left.

@@ -15,6 +15,7 @@ use crate::member::{
     CastHub, CastTag, CastWork, LinkPurpose, MemberError, NodeReach, SessionId, WorkDone,
     WorkThreads, send,
 };
+use crate::pause::{excuse, pause};
 use crate::protocol::{CastMessage, PROTOCOL, SOURCE_SILENCE_MAX, of_immediate};
 use crate::sign::CastId;
 use outboard_cluster::hub::{Admitted, HubEvent, PeerId};
@@ -31,6 +32,8 @@ use std::time::{Duration, Instant};
 
 /// How long a peer may be connected without a part in a cast.
 const SILENT_MAX: Duration = Duration::from_secs(10);
+/// How often the loop looks at its peers, so that it notices when this process did not run.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often another node of a cast is dialled: one that starts may refuse the first time.
 const DIAL_TRIES: u32 = 4;
 
@@ -99,6 +102,7 @@ pub struct CastService {
     ends: Vec<(PeerId, ServiceError)>,
     /// Files of casts that have ended, as long as a thread has anything to do with them.
     leaving: Vec<LeavingCast>,
+    looked: Instant,
     /// This node's numbers in the latest casts.
     numbers: VecDeque<OwnNumber>,
     status: CastServiceStatus,
@@ -136,6 +140,7 @@ impl CastService {
             arriving: None,
             ends: Vec::new(),
             leaving: Vec::new(),
+            looked: Instant::now(),
             numbers: VecDeque::new(),
             status: CastServiceStatus {
                 casts_now: 0,
@@ -174,6 +179,15 @@ impl CastService {
             Ok(false) => drop(self.end_session(id, "the source has left")),
             Err(error) => self.check(hub, id, Err(error)),
         }
+    }
+
+    /// Takes the time in which this process did not run out of the times of all peers.
+    fn look(&mut self, now: Instant) {
+        let since = now.saturating_duration_since(self.looked);
+        self.looked = now;
+        let Some(late) = pause(since, LOOK_EVERY) else { return };
+        self.recent.iter_mut().for_each(|(since, _)| excuse(since, now, late));
+        self.sessions.values_mut().for_each(|session| session.held_up(now, late));
     }
 
     /// The next peer that has been here for too long without a part.
@@ -367,6 +381,7 @@ impl Service for CastService {
         now: Instant,
     ) -> Result<Vec<(PeerId, ServiceError)>, ServiceError> {
         self.waker.clear();
+        self.look(now);
         while let Some(peer) = self.next_silent(now) {
             let why = format!("it has had no part in a cast for {} s", SILENT_MAX.as_secs());
             self.ends.push((peer, why.into()));
@@ -390,7 +405,9 @@ impl Service for CastService {
     fn deadline(&self) -> Option<Instant> {
         let silent = self.recent.front().map(|(since, _)| *since + SILENT_MAX);
         let sessions = self.sessions.values().filter_map(CastSession::deadline);
-        sessions.chain(silent).min()
+        // An idle node sleeps.
+        let next = sessions.chain(silent).min()?;
+        Some(next.min(self.looked + LOOK_EVERY))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

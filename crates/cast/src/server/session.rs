@@ -12,6 +12,7 @@ use crate::member::{
     CastHub, CastMember, LinkPurpose, MemberError, MemberResult, NodeReach, PlanParts, SessionId,
     WorkDone, send,
 };
+use crate::pause::excuse;
 use crate::protocol::{CastBegin, CastMessage, JoinToken, NodeReport, SOURCE_SILENCE_MAX};
 use crate::receive::PublishReport;
 use crate::sign::{CastId, ChunkHashes, StreamShape};
@@ -19,7 +20,7 @@ use outboard_cluster::hub::PeerId;
 use outboard_secure::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// See the [module](self).
 pub(super) struct CastSession {
@@ -178,6 +179,14 @@ impl CastSession {
         if node == 0 {
             self.heard = Instant::now();
         }
+    }
+
+    /// This process itself was held up.
+    pub(super) fn held_up(&mut self, now: Instant, late: Duration) {
+        excuse(&mut self.heard, now, late);
+        self.orphan_held_up(now, late);
+        self.reads_held_up(now, late);
+        self.lender.held_up(now, late);
     }
 
     pub(super) fn member(&mut self) -> Option<&mut CastMember> {

@@ -1,6 +1,7 @@
 //! Whether the source itself was away: stopped, or its machine asleep; by when it looked last. A
 //! value that is given the time.
 
+use crate::pause::excuse;
 use crate::protocol::SOURCE_SILENCE_MAX;
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,9 @@ pub(super) struct SourceAbsence {
 }
 
 impl SourceAbsence {
-    /// The source looks at its nodes again after so long.
-    pub(super) fn note(&mut self, now: Instant, away: Duration) {
+    /// The source looks at its nodes again after `away`, `late` of which is a pause.
+    pub(super) fn note(&mut self, now: Instant, away: Duration, late: Duration) {
+        self.latest.iter_mut().for_each(|(back, _)| excuse(back, now, late));
         if away >= SOURCE_SILENCE_MAX {
             tracing::warn!(seconds = away.as_secs_f32(), "this source was stopped, or asleep");
             self.latest = Some((now, away));
@@ -50,13 +52,16 @@ mod tests {
         let mut absence = SourceAbsence::default();
         let is_own =
             |absence: &SourceAbsence, now, looked| absence.why_lost(now, looked).contains("itself");
-        absence.note(began, s(1));
+        absence.note(began, s(1), s(1));
         assert!(!is_own(&absence, began + s(1), began), "a busy machine");
         // The end of a connection is seen before the nodes are looked at, or after that.
         assert!(is_own(&absence, began + s(8), began));
-        absence.note(began + s(8), s(8));
+        absence.note(began + s(8), s(8), s(8));
         assert!(is_own(&absence, began + s(9), began + s(9)));
         assert!(absence.why_lost(began + s(9), began + s(9)).contains("8.0 s"));
-        assert!(!is_own(&absence, began + s(11), began + s(11)), "that is another matter");
+        // A further pause leaves no less time for them to end.
+        absence.note(began + s(12), s(4), s(4));
+        assert!(is_own(&absence, began + s(13), began + s(13)));
+        assert!(!is_own(&absence, began + s(15), began + s(15)), "that is another matter");
     }
 }

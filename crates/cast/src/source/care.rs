@@ -8,6 +8,7 @@ use super::watch::WatchVerdict;
 use crate::member::{
     CastHub, CastMember, LinkPurpose, MemberSetup, PlanParts, SessionId, WINDOW_BYTES, send,
 };
+use crate::pause::pause;
 use crate::protocol::CastMessage;
 use crate::schedule::{NodeRole, Schedule, ScheduleKind, Situation};
 use outboard_cluster::hub::PeerId;
@@ -173,11 +174,11 @@ impl SourceService {
             return Ok(());
         }
         self.asked = now;
-        if since > 2 * every {
-            // This process itself was held up: that says nothing of the nodes.
-            let late = since.saturating_sub(every);
-            self.absence.note(now, since);
+        if let Some(late) = pause(since, every) {
+            self.absence.note(now, since, late);
             self.nodes.iter_mut().for_each(|(_, node)| node.excuse(now, late));
+            self.start.held_up(now, late);
+            self.signs.held_up(now, late);
             self.watch.held_up(now, late);
             self.slow.held_up(now, late);
         }

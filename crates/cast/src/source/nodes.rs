@@ -3,6 +3,7 @@
 use super::NodeOutcome;
 use super::silence::AnswerTimes;
 use super::slow::{NodeStanding, SlowFinding};
+use crate::pause::excuse;
 use crate::schedule::{ChunkSet, NodeRole, NodeState, Situation};
 use outboard_cluster::hub::PeerId;
 use std::collections::HashMap;
@@ -251,7 +252,12 @@ impl CastNodes {
 
     /// How all ended, once all have, in the list's order: a node that takes part again is waited
     /// for.
-    pub(super) fn outcomes(&self, began: Instant, chunks: u32) -> Option<Vec<NodeOutcome>> {
+    pub(super) fn outcomes(
+        &self,
+        now: Instant,
+        began: Instant,
+        chunks: u32,
+    ) -> Option<Vec<NodeOutcome>> {
         let outcome = |(_, node): (u32, &CastNode)| {
             let result = match (node.published, &node.failed) {
                 (Some(names), _) => Ok(names),
@@ -264,7 +270,6 @@ impl CastNodes {
             Some((node.place, NodeOutcome { host, result, held_chunks, read_chunks, took }))
         };
         // Asked at every turn: the first that is not over decides.
-        let now = Instant::now();
         if self.iter().any(|(_, node)| node.published.is_none() && !node.is_given_up(now)) {
             return None;
         }
@@ -294,9 +299,10 @@ impl CastNode {
         heard.map(|at| now.saturating_duration_since(at))
     }
 
-    /// It could not be heard for so long.
+    /// Takes a pause of the source out of all times.
     pub(super) fn excuse(&mut self, now: Instant, late: Duration) {
-        self.heard = self.heard.map(|heard| now.min(heard + late));
+        let times = [&mut self.heard, &mut self.connected, &mut self.lost, &mut self.reads_since];
+        times.into_iter().flatten().for_each(|since| excuse(since, now, late));
     }
 
     /// Whether it has failed, and is not about to come back.
@@ -309,5 +315,24 @@ impl CastNode {
     /// Whether it has failed, and takes no part.
     pub(super) fn is_out(&self) -> bool {
         self.failed.is_some() && self.peer.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_of_the_source_leaves_a_lost_node_its_time_to_come_back() {
+        let (began, s) = (Instant::now(), Duration::from_secs);
+        let mut nodes = CastNodes::new(&["here".into(), "n1".into()], &[0]);
+        nodes.get(1).expect("there").is_ready = true;
+        nodes.fail(1, "its connection has ended", began, NodeReturn::Possible);
+        let is_over = |nodes: &CastNodes, now| nodes.outcomes(now, began, 1).is_some();
+        assert!(!is_over(&nodes, began + s(2)));
+        // From then on the source does not run for ten seconds.
+        nodes.iter_mut().for_each(|(_, node)| node.excuse(began + s(12), s(10)));
+        assert!(!is_over(&nodes, began + s(12)), "it had two seconds");
+        assert!(is_over(&nodes, began + s(14)));
     }
 }

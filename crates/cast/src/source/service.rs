@@ -403,7 +403,7 @@ impl Service for SourceService {
             member.has_looked(now);
             member.act(hub)?;
         }
-        if let Some(nodes) = self.nodes.outcomes(self.began, self.header.shape.chunks()) {
+        if let Some(nodes) = self.nodes.outcomes(now, self.began, self.header.shape.chunks()) {
             let (stream_len, chunks) = (self.header.shape.stream_len(), self.header.shape.chunks());
             let chunk_len = self.header.shape.chunk_len();
             let (kind, took) = (self.begin.kind, self.began.elapsed());

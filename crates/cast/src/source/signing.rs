@@ -4,6 +4,7 @@
 //! excuses them, and a source whose files do not answer is not their fault.
 
 use crate::member::{SessionId, WorkDone, WorkThreads};
+use crate::pause::excuse;
 use crate::sign::{CastHeader, CastKey, ChunkHash, RunSigner};
 use crate::tree::SourceReader;
 use std::sync::Arc;
@@ -43,6 +44,11 @@ pub(super) struct SignWatch {
 impl SignWatch {
     pub(super) fn new(now: Instant) -> Self {
         Self { steps: Arc::default(), known: (0, now) }
+    }
+
+    /// The source itself was held up.
+    pub(super) fn held_up(&mut self, now: Instant, late: Duration) {
+        excuse(&mut self.known.1, now, late);
     }
 
     /// Whether it may still go on; to be asked while nodes wait for it.

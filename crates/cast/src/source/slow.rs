@@ -17,6 +17,7 @@ mod lag;
 mod rates;
 mod trial;
 
+use crate::pause::excuse;
 use crate::protocol::NodeReport;
 use crate::schedule::{NodeRole, NodeSwitches, Schedule};
 pub(super) use frozen::FrozenWatch;
@@ -114,6 +115,9 @@ impl SlowWatch {
     }
 
     pub(super) fn held_up(&mut self, now: Instant, late: Duration) {
+        let caught_up = self.found.values_mut().filter_map(|record| record.caught_up.as_mut());
+        self.since.values_mut().chain(caught_up).for_each(|since| excuse(since, now, late));
+        self.trial.held_up(now, late);
         self.frozen.held_up(now, late);
     }
 
@@ -153,7 +157,7 @@ impl SlowWatch {
     /// What to change, if anything: of the nodes, without the source.
     pub(super) fn find(&mut self, now: Instant, nodes: &[NodeStanding]) -> Option<SlowFinding> {
         let blamed = self.blame(now);
-        let leaves = self.frozen.find(now, nodes);
+        let leaves = self.frozen.find(nodes);
         if !leaves.is_empty() {
             // All behind them wait for nothing else: no pause is kept.
             let mut finding = SlowFinding { leaves, relays: Vec::new() };

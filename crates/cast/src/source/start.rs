@@ -1,6 +1,7 @@
 //! When a cast begins: as soon as every node is ready or has failed, or without those that take
 //! far longer than the others. These take part as nodes that come late.
 
+use crate::pause::excuse;
 use std::time::{Duration, Instant};
 
 /// Once half of the nodes are ready, the others are waited for at least this long,
@@ -19,6 +20,12 @@ pub(super) struct StartPatience {
 impl StartPatience {
     pub(super) fn new(began: Instant) -> Self {
         Self { began, half: None }
+    }
+
+    /// The source itself was held up.
+    pub(super) fn held_up(&mut self, now: Instant, late: Duration) {
+        let times = std::iter::once(&mut self.began).chain(&mut self.half);
+        times.for_each(|since| excuse(since, now, late));
     }
 
     /// Whether nodes that are not ready have been waited for long enough; `missing` counts those that

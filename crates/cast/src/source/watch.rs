@@ -7,6 +7,7 @@
 //! next schedule does without it. When no node gains a chunk, those that lack any are fed by the
 //! source alone, and at last given up.
 
+use crate::pause::excuse;
 use crate::protocol::{ChunkWait, NodeReport};
 use crate::schedule::{ChunkSet, ScheduleKind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +25,8 @@ const STUCK_UNKNOWN: Duration = Duration::from_secs(3);
 const STALL_MIN: Duration = Duration::from_secs(5);
 /// Nor before this many chunks could have come.
 const STALL_CHUNKS: u32 = 64;
+/// A node whose reports are farther apart did not run: that is no fault of its connections.
+const REPORT_GAP: Duration = Duration::from_secs(1);
 /// Connections that a node may have cut; one that wants more is fed by the source alone.
 const CUTS_MAX: usize = 16;
 
@@ -57,6 +60,7 @@ struct WatchedNode {
     /// one more.
     publishing: Option<(u64, Instant)>,
     has_published: bool,
+    reported: Instant,
 }
 
 /// How far the node has come that has gained most.
@@ -136,11 +140,14 @@ impl CastWatch {
     }
 
     pub(super) fn held_up(&mut self, now: Instant, late: Duration) {
-        let later = |at: &mut Instant| *at = now.min(*at + late);
+        let later = |at: &mut Instant| excuse(at, now, late);
         later(&mut self.gained);
         self.stuck.values_mut().for_each(later);
+        if let Some(pace) = &mut self.pace {
+            [&mut pace.first.0, &mut pace.latest.0].into_iter().for_each(later);
+        }
         for node in self.nodes.values_mut() {
-            later(&mut node.sent_at);
+            [&mut node.sent_at, &mut node.reported].into_iter().for_each(later);
             node.publishing.iter_mut().for_each(|(_, since)| later(since));
         }
     }
@@ -190,7 +197,13 @@ impl CastWatch {
             owes: BTreeSet::new(),
             publishing: None,
             has_published: false,
+            reported: now,
         });
+        let gap = now.saturating_duration_since(std::mem::replace(&mut known.reported, now));
+        if gap > REPORT_GAP.max(self.answers * 2) {
+            let its = self.stuck.iter_mut().filter(|((to, from), _)| [*to, *from].contains(&node));
+            its.for_each(|(_, since)| excuse(since, now, gap));
+        }
         // While a node makes millions of files it keeps no chunk.
         if held > known.held_most || report.steps > known.steps {
             self.gained = now;
@@ -264,7 +277,9 @@ impl CastWatch {
         let stuck: Vec<(u32, u32)> = self
             .stuck
             .iter()
-            .filter(|((to, from), since)| now > self.excused(*from, *to, **since) + limit)
+            .filter(|((to, from), since)| {
+                self.both_ran(now, *from, *to) > self.excused(*from, *to, **since) + limit
+            })
             .map(|(pair, _)| *pair)
             .collect();
         for (to, from) in stuck {
@@ -279,6 +294,14 @@ impl CastWatch {
             return self.stalled(now);
         }
         if std::mem::take(&mut self.is_due) { WatchVerdict::Replan } else { WatchVerdict::Fine }
+    }
+
+    /// Until when both ends of a connection are known to have run: one that did not has reported
+    /// nothing since.
+    fn both_ran(&self, now: Instant, from: u32, to: u32) -> Instant {
+        let reported = [from, to].into_iter().filter_map(|node| self.nodes.get(&node));
+        let ran = reported.map(|node| node.reported + self.answers);
+        ran.min().map_or(now, |ran| ran.min(now))
     }
 
     /// Since when nothing should have come: a sender that has other things to send first, and sends

@@ -6,6 +6,7 @@
 //! and another order of the nodes would not help.
 
 use super::NodeStanding;
+use crate::pause::excuse;
 use crate::protocol::NodeReport;
 use crate::schedule::NodeRole;
 use std::collections::BTreeMap;
@@ -18,6 +19,9 @@ const FROZEN_FOR: Duration = Duration::from_secs(2);
 const SHARE: usize = 2;
 const DOUBTFUL_FOR: Duration = Duration::from_secs(1);
 
+/// A node whose reports are farther apart did not run, which says nothing of its disk.
+const REPORT_GAP: Duration = Duration::from_secs(1);
+
 /// A node that has chunks to write.
 #[derive(Clone, Copy, Debug)]
 struct UnwrittenChunks {
@@ -25,6 +29,15 @@ struct UnwrittenChunks {
     steps: u64,
     /// Since when it has gained nothing.
     since: Instant,
+    /// When it reported last.
+    reported: Instant,
+}
+
+impl UnwrittenChunks {
+    /// Whether it has reported for this long that nothing is written.
+    fn is_for(&self, span: Duration) -> bool {
+        self.reported >= self.since + span
+    }
 }
 
 /// See the [module](self).
@@ -41,11 +54,16 @@ impl FrozenWatch {
             self.unwritten.remove(&node);
             return;
         }
-        let new = UnwrittenChunks { held, steps, since: now };
+        let new = UnwrittenChunks { held, steps, since: now, reported: now };
         let known = self.unwritten.entry(node).or_insert(new);
         if held > known.held || steps > known.steps {
             *known = new;
         }
+        let gap = now.saturating_duration_since(known.reported);
+        if gap > REPORT_GAP {
+            excuse(&mut known.since, now, gap);
+        }
+        known.reported = now;
     }
 
     /// A node takes no part any more; it may begin anew.
@@ -54,23 +72,24 @@ impl FrozenWatch {
     }
 
     pub(in crate::source) fn held_up(&mut self, now: Instant, late: Duration) {
-        self.unwritten.values_mut().for_each(|known| known.since = now.min(known.since + late));
+        let times = self.unwritten.values_mut();
+        let times = times.flat_map(|known| [&mut known.since, &mut known.reported]);
+        times.for_each(|since| excuse(since, now, late));
     }
 
     /// The relays whose disks do not answer: of the nodes, without the source.
-    pub(in crate::source) fn find(&self, now: Instant, nodes: &[NodeStanding]) -> Vec<u32> {
-        let is_for = |known: &UnwrittenChunks, span| now >= known.since + span;
-        if !self.unwritten.values().any(|known| is_for(known, FROZEN_FOR)) {
+    pub(in crate::source) fn find(&self, nodes: &[NodeStanding]) -> Vec<u32> {
+        if !self.unwritten.values().any(|known| known.is_for(FROZEN_FOR)) {
             return Vec::new();
         }
         let ready = nodes.iter().filter(|node| node.role != NodeRole::Dead).count();
-        let doubtful = self.unwritten.values().filter(|known| is_for(known, DOUBTFUL_FOR)).count();
+        let doubtful = self.unwritten.values().filter(|known| known.is_for(DOUBTFUL_FOR)).count();
         if doubtful * SHARE > ready {
             return Vec::new();
         }
         let is_frozen = |node: &&NodeStanding| {
             let known = self.unwritten.get(&node.number);
-            node.role == NodeRole::Relay && known.is_some_and(|known| is_for(known, FROZEN_FOR))
+            node.role == NodeRole::Relay && known.is_some_and(|known| known.is_for(FROZEN_FOR))
         };
         nodes.iter().filter(is_frozen).map(|node| node.number).collect()
     }

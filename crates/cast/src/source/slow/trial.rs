@@ -7,6 +7,7 @@
 
 use super::lag::{LagWatch, Suspect};
 use super::{NodeStanding, SlowFinding};
+use crate::pause::excuse;
 use crate::schedule::NodeRole;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,10 @@ pub(super) struct SlowTrial {
 }
 
 impl SlowTrial {
+    pub(super) fn held_up(&mut self, now: Instant, late: Duration) {
+        self.suspect.iter_mut().for_each(|(_, since)| excuse(since, now, late));
+    }
+
     /// The node to make a leaf now, if any; once.
     pub(super) fn find(
         &mut self,

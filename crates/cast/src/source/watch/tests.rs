@@ -4,15 +4,19 @@
 
 use super::*;
 use crate::member::{MemberProgress, SendReach};
+use crate::pause::pause;
 use crate::relay::{Action, ChunkWant, Relay};
 use crate::schedule::{NodeRole, Schedule, ScheduleKind, Situation};
+use crate::source::silence::AnswerTimes;
 use crate::source::slow::{NodeStanding, SlowWatch};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 const TICK: Duration = Duration::from_millis(10);
-const SILENCE: Duration = Duration::from_secs(2);
+/// How often the source looks at its nodes.
+const LOOK: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_secs(10);
 const PUBLISH: Duration = Duration::from_secs(120);
 const FROZEN: Duration = Duration::from_secs(8);
 const END: Duration = Duration::from_secs(600);
@@ -35,6 +39,8 @@ enum Fault {
     Crawls(u32),
     /// Its disk does not answer for a while.
     Freezes(u32),
+    /// It does not run for a while; 0 is the source.
+    Pauses(u32),
     Breaks(u32, u32),
     /// What the first sends to the second is lost without notice.
     Mutes(u32, u32),
@@ -50,6 +56,8 @@ struct Actor {
     is_hung: bool,
     /// Until when its disk does not answer.
     frozen: Option<Instant>,
+    /// Until when it does not run.
+    paused: Option<Instant>,
     heard: Instant,
 }
 
@@ -67,6 +75,10 @@ struct Simulation {
     is_due: bool,
     nodes: u32,
     given_up: BTreeSet<u32>,
+    /// When the source looked at its nodes last.
+    looked: Instant,
+    /// Nodes that were silent for too long, and when that was found.
+    lost: BTreeMap<u32, Instant>,
 }
 
 impl Simulation {
@@ -80,6 +92,7 @@ impl Simulation {
             pace: 1,
             is_hung: false,
             frozen: None,
+            paused: None,
             heard: now,
         };
         Self {
@@ -96,6 +109,8 @@ impl Simulation {
             is_due: false,
             nodes,
             given_up: BTreeSet::new(),
+            looked: now,
+            lost: BTreeMap::new(),
         }
     }
 
@@ -111,6 +126,10 @@ impl Simulation {
                 self.with(node, |actor| {
                     actor.frozen = actor.frozen.filter(is_frozen).or(Some(until))
                 });
+            }
+            Fault::Pauses(node) => {
+                let until = self.now + PAUSE;
+                self.with(node, |actor| actor.paused = Some(until));
             }
             Fault::Mutes(from, to) => self.muted.extend([(from, to)]),
             Fault::Breaks(a, b) => {
@@ -183,10 +202,13 @@ impl Simulation {
         self.now += TICK;
         let nodes: Vec<u32> = self.actors.keys().copied().collect();
         for node in nodes {
+            if self.is_paused(node) {
+                continue;
+            }
             self.act(node);
             let ticks = self.ticks;
             let Some(actor) = self.actors.get_mut(&node) else { continue };
-            if actor.is_hung || !ticks.is_multiple_of(actor.pace) {
+            if actor.is_hung || actor.is_paused(self.now) || !ticks.is_multiple_of(actor.pace) {
                 continue;
             }
             let is_frozen = actor.frozen.is_some_and(|until| self.now < until);
@@ -197,24 +219,53 @@ impl Simulation {
             }
             self.act(node);
         }
-        if self.ticks.is_multiple_of(25) {
+        if self.now >= self.looked + LOOK && !self.is_paused(0) {
             self.look_after();
         }
     }
 
+    fn is_paused(&self, node: u32) -> bool {
+        self.actors.get(&node).is_some_and(|actor| actor.is_paused(self.now))
+    }
+
+    /// Takes a pause of the source out of all times, as the source does.
+    fn excuse(&mut self) {
+        let since = self.now - std::mem::replace(&mut self.looked, self.now);
+        if let Some(late) = pause(since, LOOK) {
+            let heard = self.actors.values_mut().map(|actor| &mut actor.heard);
+            heard.for_each(|heard| excuse(heard, self.now, late));
+            self.watch.held_up(self.now, late);
+            self.slow.held_up(self.now, late);
+        }
+    }
+
+    fn find_silent(&mut self) {
+        let nodes = self.actors.iter().filter(|(node, _)| **node > 0);
+        let ages: Vec<_> = nodes.map(|(node, actor)| (*node, self.now - actor.heard)).collect();
+        let times = AnswerTimes::new(ages.iter().map(|(_, age)| *age), self.watch.chunk_time());
+        let times = if self.kind == ScheduleKind::Star { times.of_leaves() } else { times };
+        self.watch.answers_take(times.usual());
+        for (node, age) in ages {
+            if times.is_silent(age, self.leaves.contains(&node)) {
+                self.lost.insert(node, self.now);
+                self.remove(node);
+            }
+        }
+    }
+
     fn look_after(&mut self) {
-        for (node, actor) in
-            self.actors.iter_mut().filter(|(node, actor)| **node > 0 && !actor.is_hung)
-        {
+        self.excuse();
+        self.find_silent();
+        let now = self.now;
+        let runs = |(node, actor): &(&u32, &mut Actor)| {
+            **node > 0 && !actor.is_hung && !actor.is_paused(now)
+        };
+        for (node, actor) in self.actors.iter_mut().filter(runs) {
             let report = actor.progress.report(self.now, 0, &actor.relay);
             self.watch.report(self.now, *node, &report);
             self.slow.report(self.now, *node, &report);
             actor.heard = self.now;
         }
-        let (now, actors) = (self.now, self.actors.iter());
-        let silent = actors.filter(|(node, actor)| **node > 0 && now > actor.heard + SILENCE);
-        let silent: Vec<u32> = silent.map(|(node, _)| *node).collect();
-        silent.into_iter().for_each(|node| self.remove(node));
         match self.watch.verdict(self.now) {
             WatchVerdict::Fine => {}
             WatchVerdict::Replan => self.is_due = true,
@@ -292,6 +343,12 @@ impl Simulation {
     }
 }
 
+impl Actor {
+    fn is_paused(&self, now: Instant) -> bool {
+        self.paused.is_some_and(|until| now < until)
+    }
+}
+
 fn handle(now: Instant, actor: &mut Actor, from: u32, event: Event) {
     match event {
         Event::Wanted { chunk, want } => actor.relay.wanted(from, chunk, want).expect("a peer"),
@@ -332,6 +389,7 @@ fn faults() -> impl Strategy<Value = Fault> {
         node().prop_map(Fault::Hangs),
         node().prop_map(Fault::Crawls),
         node().prop_map(Fault::Freezes),
+        node().prop_map(Fault::Pauses),
         (node(), node()).prop_map(|(a, b)| Fault::Breaks(a, b)),
         (node(), node()).prop_map(|(a, b)| Fault::Mutes(a, b)),
     ]
@@ -349,7 +407,11 @@ proptest! {
             (0..ticks).for_each(|_| cast.tick());
             let is_there = |node: u32| node < nodes;
             let (a, b) = match fault {
-                Fault::Dies(a) | Fault::Hangs(a) | Fault::Crawls(a) | Fault::Freezes(a) => (a, 0),
+                Fault::Dies(a)
+                | Fault::Hangs(a)
+                | Fault::Crawls(a)
+                | Fault::Freezes(a)
+                | Fault::Pauses(a) => (a, 0),
                 Fault::Breaks(a, b) | Fault::Mutes(a, b) => (a, b),
             };
             if is_there(a) && is_there(b) && a != b {
@@ -380,6 +442,77 @@ fn a_connection_over_which_nothing_comes_costs_seconds_and_no_node() {
     let took = cast.run() + TICK * 100;
     assert!(took < undisturbed + Duration::from_secs(3), "{took:?}, {undisturbed:?} undisturbed");
     assert_eq!(cast.watch.cut(), [(4, 3)]);
+}
+
+#[test]
+fn a_pause_of_one_node_is_found_soon_and_costs_no_other_node_anything() {
+    for kind in [ScheduleKind::Chain, ScheduleKind::BinomialPipeline, ScheduleKind::TwoTree] {
+        for (node, ticks) in [(1, 30), (3, 30), (3, 60), (7, 50)] {
+            let mut cast = Simulation::new(kind, 8, 100);
+            (0..ticks).for_each(|_| cast.tick());
+            cast.befall(Fault::Pauses(node));
+            let began = cast.now;
+            cast.run();
+            let lost: Vec<_> = cast.lost.iter().map(|(node, at)| (*node, *at - began)).collect();
+            let [(found, after)] = lost[..] else { panic!("{kind}, node {node}: {lost:?}") };
+            assert!(found == node && after < Duration::from_millis(1_400), "{kind}: {lost:?}");
+            assert_eq!(cast.watch.cut(), [], "{kind}, node {node}");
+            assert_eq!(cast.given_up, BTreeSet::new(), "{kind}, node {node}");
+        }
+    }
+}
+
+#[test]
+fn a_pause_of_the_source_or_of_the_whole_machine_costs_no_node_anything() {
+    let star = ScheduleKind::Star;
+    let kinds = [ScheduleKind::Chain, ScheduleKind::BinomialPipeline, ScheduleKind::TwoTree, star];
+    for (kind, all_pause) in kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+        for ticks in [5, 30, 63, 90] {
+            let mut cast = Simulation::new(kind, 8, 100);
+            (0..ticks).for_each(|_| cast.tick());
+            match all_pause {
+                true => cast.now += PAUSE,
+                false => cast.befall(Fault::Pauses(0)),
+            }
+            cast.run();
+            assert_eq!(cast.lost, BTreeMap::new(), "{kind}, {ticks}");
+            assert_eq!(cast.watch.cut(), [], "{kind}, {ticks}");
+            assert_eq!((&cast.leaves, &cast.given_up), (&BTreeSet::new(), &BTreeSet::new()));
+        }
+    }
+}
+
+/// Node 2 waits for a chunk of node 1; each reports every 100 ms while it runs. After how many of
+/// these steps the connection is cut.
+fn cut_after(runs: impl Fn(u32, u32) -> bool) -> u32 {
+    let began = Instant::now();
+    let mut watch = CastWatch::new(began, 100, PUBLISH);
+    watch.answers_take(LOOK);
+    let wait = ChunkWait { of: 1, chunk: 7, is_taken_back: false };
+    let cut = (0..300).find(|step| {
+        let now = began + LOOK * *step;
+        let held = ChunkSet::below(10 + step);
+        let sender = NodeReport { held: held.clone(), ..NodeReport::default() };
+        let waiting =
+            NodeReport { held: ChunkSet::below(5), waits: vec![wait], ..NodeReport::default() };
+        for (node, report) in [(1, sender), (2, waiting)] {
+            if runs(node, *step) {
+                watch.report(now, node, &report);
+            }
+        }
+        watch.verdict(now);
+        !watch.cut().is_empty()
+    });
+    cut.expect("nothing ever comes")
+}
+
+#[test]
+fn only_while_both_ends_run_does_a_connection_seem_to_be_stuck() {
+    let usual = cut_after(|_, _| true);
+    for paused in [1, 2] {
+        let cut = cut_after(|node, step| node != paused || !(5..35).contains(&step));
+        assert!((usual + 28..=usual + 32).contains(&cut), "node {paused}: {cut}, not {usual}");
+    }
 }
 
 #[test]

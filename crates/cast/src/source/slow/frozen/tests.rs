@@ -32,8 +32,12 @@ impl Disks {
 
     /// All write but those whose disks are frozen; these have chunks to write.
     fn step(&mut self, is_frozen: impl Fn(usize) -> bool) {
+        self.step_of_some(is_frozen, |_| true);
+    }
+
+    fn step_of_some(&mut self, is_frozen: impl Fn(usize) -> bool, runs: impl Fn(usize) -> bool) {
         (self.now, self.steps) = (self.now + 100 * MS, self.steps + 1);
-        for node in 1..self.held.len() {
+        for node in (1..self.held.len()).filter(|node| runs(*node)) {
             self.held[node] += u32::from(!is_frozen(node));
             let report = NodeReport {
                 held: ChunkSet::below(self.held[node]),
@@ -77,6 +81,18 @@ fn where_most_disks_stop_no_node_is_found_though_some_stop_a_little_later() {
     let mut disks = Disks::new(16);
     (0..100).for_each(|step| disks.step(|node| step >= 10 + node % 9));
     assert_eq!(disks.found, []);
+}
+
+#[test]
+fn a_pause_of_a_node_counts_against_no_disk() {
+    let mut disks = Disks::new(16);
+    let is_frozen = |node| node == 2;
+    (0..10).for_each(|_| disks.step(is_frozen));
+    (0..100).for_each(|_| disks.step_of_some(is_frozen, |node| node != 2));
+    (0..5).for_each(|_| disks.step(is_frozen));
+    assert_eq!(disks.found, [], "it has reported for 1.5 s");
+    (0..10).for_each(|_| disks.step(is_frozen));
+    assert_eq!(disks.found.len(), 1, "its disk still does not answer");
 }
 
 #[test]
