@@ -50,9 +50,6 @@ pub mod waker;
 pub mod workers;
 
 #[cfg(test)]
-#[path = "../../store/tests/support/hung.rs"]
-mod hung;
-#[cfg(test)]
 #[path = "../tests/support/sessions.rs"]
 mod sessions;
 

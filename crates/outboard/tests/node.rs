@@ -1,11 +1,9 @@
 //! Keys, a node and its status, by the commands that users type.
 
 mod home;
-#[path = "../../store/tests/support/hung.rs"]
-mod hung;
 
 use home::{Home, Node};
-use hung::{Hung, may_hang};
+use outboard_testkit::hung::{Hung, may_hang};
 use outboard_testkit::{PATIENCE, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, Permissions};

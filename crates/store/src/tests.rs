@@ -3,6 +3,7 @@
 use crate::store::MEMORY_LEN_MAX;
 use crate::{ContentHash, ContentKind, Store, StoreError};
 use outboard_testkit::eventually;
+use outboard_testkit::hung::{Hung, may_hang};
 use proptest::prelude::*;
 use std::fs;
 use std::ops::Range;
@@ -11,10 +12,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
-
-#[path = "../tests/support/hung.rs"]
-mod hung;
-use hung::{Hung, may_hang};
 
 const QUOTA: u64 = 100_000;
 

@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod hung;
+
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;

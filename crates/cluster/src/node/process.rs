@@ -475,7 +475,7 @@ fn passes(word: &OsStr, user: Option<User>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hung::{Hung, may_hang};
+    use outboard_testkit::hung::{Hung, may_hang};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::fs;
 

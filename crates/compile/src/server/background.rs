@@ -194,7 +194,7 @@ fn keep(store: Option<Arc<Store>>, contents: Contents, bytes: Option<Arc<[u8]>>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::hung::{Hung, may_hang};
+    use outboard_testkit::hung::{Hung, may_hang};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     /// Waits for what threads do.

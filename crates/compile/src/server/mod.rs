@@ -24,10 +24,6 @@ mod sources;
 mod stage;
 mod toolchains;
 
-#[cfg(test)]
-#[path = "../../../store/tests/support/hung.rs"]
-mod hung;
-
 pub use entry::{check_table, serve};
 pub use service::{ClientStatus, CompileService, ServiceOptions, ServiceStatus};
 pub use toolchains::Programs;

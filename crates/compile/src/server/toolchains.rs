@@ -405,7 +405,7 @@ fn candidates() -> Vec<Candidate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::hung::{Hung, may_hang};
+    use outboard_testkit::hung::{Hung, may_hang};
     use rustix::event::{PollFd, PollFlags, poll};
     use std::os::unix::fs::PermissionsExt;
 

@@ -12,8 +12,6 @@ mod support;
 
 mod adopt;
 mod builds;
-#[path = "../../../store/tests/support/hung.rs"]
-mod hung;
 mod preprocess;
 #[expect(dead_code, reason = "another test uses the rest")]
 #[path = "../../../cluster/tests/support/sessions.rs"]

@@ -2,11 +2,11 @@
 //! served meanwhile, and the jobs that waited for it end well.
 
 use crate::builds::{directory, write};
-use crate::hung::{Hung, may_hang};
 use crate::support::{Lab, Server, signal, stops, trial};
 use libtest_mimic::Trial;
 use outboard_compile::manager::{RemoteExecutor, Verdict};
 use outboard_testkit::eventually;
+use outboard_testkit::hung::{Hung, may_hang};
 use rustix::process::Signal;
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A file system that answers nothing, mounted over a directory: a disk that hangs, for tests of
-//! several crates. Only root may mount it.
+//! A file system that answers nothing, mounted over a directory: a disk that hangs. Only root may
+//! mount it.
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::ffi::CString;
@@ -10,14 +10,17 @@ use std::path::PathBuf;
 
 /// See the [module](self). When it is dropped, all that wait for it get an error.
 #[derive(Debug)]
-pub(crate) struct Hung {
+pub struct Hung {
     at: PathBuf,
     fuse: Option<File>,
 }
 
 impl Hung {
     /// Covers a directory.
-    pub(crate) fn over(at: PathBuf) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// This machine has no FUSE, or does not let this process mount.
+    pub fn over(at: PathBuf) -> io::Result<Self> {
         let fuse = File::options().read(true).write(true).open("/dev/fuse")?;
         let number = fuse.as_raw_fd();
         let options = format!("fd={number},rootmode=40000,user_id=0,group_id=0,allow_other");
@@ -28,7 +31,8 @@ impl Hung {
 }
 
 /// Whether this test may mount one; says that it is skipped if not.
-pub(crate) fn may_hang() -> bool {
+#[must_use]
+pub fn may_hang() -> bool {
     let may = rustix::process::geteuid().is_root();
     if !may {
         eprintln!("skipped: only root may mount a file system that hangs");
