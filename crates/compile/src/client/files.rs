@@ -91,6 +91,9 @@ pub(super) struct Exporter {
     memory: SharedRegion,
     progress: CurrentOperation,
     counters: LastCounters,
+    /// When the operation that was under way at the last look began, and the running time of the
+    /// first look that saw it.
+    seen: Option<(Instant, Duration)>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -143,7 +146,8 @@ impl Exporter {
             thread::Builder::new().name("outboard-files".into()).spawn(move || worker.run());
         let refused = |_| ExportError::Watch(rustix::io::Errno::AGAIN);
         let thread = Some(thread.map_err(refused)?);
-        Ok(Self { requests, replies, wake, memory, progress, counters, thread })
+        let seen = None;
+        Ok(Self { requests, replies, wake, memory, progress, counters, seen, thread })
     }
 
     /// The memory that servers may read.
@@ -166,10 +170,15 @@ impl Exporter {
         self.replies.try_recv().ok()
     }
 
-    /// Whether the thread has been in one file operation for too long.
-    pub(super) fn is_hung(&self, now: Instant) -> bool {
+    /// Whether the thread has been in one file operation for too long, by the running time of the
+    /// loop that looks.
+    pub(super) fn is_hung(&mut self, passed: Duration) -> bool {
         let at = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        at.as_ref().is_some_and(|at| now.saturating_duration_since(at.since) >= HUNG_AFTER)
+        let began = at.as_ref().map(|at| at.since);
+        if self.seen.map(|(seen, _)| seen) != began {
+            self.seen = began.map(|began| (began, passed));
+        }
+        self.seen.is_some_and(|(_, since)| passed - since >= HUNG_AFTER)
     }
 
     /// The mount in which the thread hangs, if that is known.

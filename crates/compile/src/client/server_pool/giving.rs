@@ -30,7 +30,7 @@ impl ServerPool {
         let is_preprocessed = source.is_some();
         let pending = PendingJob {
             job: Arc::clone(&job),
-            stage: PendingStage::Preparing { since: now },
+            stage: PendingStage::Preparing { since: self.time.pass(now) },
             given: None,
             source,
             why: String::new(),

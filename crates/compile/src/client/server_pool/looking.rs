@@ -30,11 +30,12 @@ impl ServerPool {
     /// Replaces a hung thread, and gives up jobs whose files or compilers take too long.
     pub(super) fn look_after_files(&mut self, now: Instant) {
         self.hung.retain(|hung| !hung.is_over());
-        if self.files.is_hung(now) && self.hung.len() < HUNG_MAX {
+        let passed = self.time.pass(now);
+        if self.files.is_hung(passed) && self.hung.len() < HUNG_MAX {
             self.replace_files(now);
         }
         let is_late = |pending: &PendingJob| match pending.stage {
-            PendingStage::Preparing { since } => now.saturating_duration_since(since) > ASKED_MAX,
+            PendingStage::Preparing { since } => passed - since > ASKED_MAX,
             PendingStage::Ready { .. } => false,
         };
         let late = self.jobs.iter().filter(|(_, pending)| is_late(pending));

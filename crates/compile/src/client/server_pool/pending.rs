@@ -5,7 +5,7 @@ use crate::manager::Preprocessed;
 use crate::protocol::JobSpec;
 use outboard_export::Position;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// See the [module](self).
 pub(super) struct PendingJob {
@@ -22,8 +22,8 @@ pub(super) struct PendingJob {
 
 /// The state of a job.
 pub(super) enum PendingStage {
-    /// Its files are being looked at.
-    Preparing { since: Instant },
+    /// Its files are being looked at, since a moment of the running time.
+    Preparing { since: Duration },
     /// The scheduler has the job. Its server must read the metadata log up to `position` first.
     Ready { spec: Box<JobSpec>, position: Position },
 }

@@ -45,7 +45,8 @@ pub(super) struct Placings {
 }
 
 struct Placing {
-    until: Instant,
+    /// When it is given up, as running time.
+    until: Duration,
     decided: Decided,
 }
 
@@ -67,13 +68,13 @@ impl Placings {
 
     /// Has a thread place a compiler's outputs. The verdict comes later; it is returned at once if
     /// no thread can be started.
-    fn begin(&mut self, ticket: TicketNumber, what: Ready, now: Instant) -> Option<Verdict> {
+    fn begin(&mut self, ticket: TicketNumber, what: Ready, passed: Duration) -> Option<Verdict> {
         self.hung.retain(|placing| placing.strong_count() > 0);
         if self.hung.len() >= HUNG_MAX {
             return Some(Verdict::Local(Cause::Unanswered.into()));
         }
         let bytes = what.results.file_bytes();
-        let until = now + WRITTEN_MAX + Duration::from_secs(bytes / SLOWEST);
+        let until = passed + WRITTEN_MAX + Duration::from_secs(bytes / SLOWEST);
         let decided = Decided::default();
         let (reply, waker, mine) =
             (self.reply.clone(), Arc::clone(&self.waker), Arc::clone(&decided));
@@ -120,8 +121,8 @@ impl Placings {
     }
 
     /// Gives up the jobs whose outputs take too long.
-    fn expire(&mut self, now: Instant) -> Vec<TicketNumber> {
-        let late = self.under_way.iter().filter(|(_, placing)| placing.until <= now);
+    fn expire(&mut self, passed: Duration) -> Vec<TicketNumber> {
+        let late = self.under_way.iter().filter(|(_, placing)| placing.until <= passed);
         let late: Vec<_> = late.map(|(ticket, _)| *ticket).collect();
         late.into_iter().filter(|ticket| self.give_up(*ticket)).collect()
     }
@@ -178,7 +179,7 @@ impl ServerPool {
     /// Places a job's outputs; a compiler that failed has none to place.
     pub(super) fn place(&mut self, ticket: TicketNumber, ready: Ready, now: Instant) {
         let verdict = if ready.ran.status == 0 {
-            self.placings.begin(ticket, ready, now)
+            self.placings.begin(ticket, ready, self.time.pass(now))
         } else {
             Some(ready.finished())
         };
@@ -194,7 +195,7 @@ impl ServerPool {
 
     /// Runs jobs locally whose output directories do not respond.
     pub(super) fn look_after_placings(&mut self, now: Instant) {
-        for ticket in self.placings.expire(now) {
+        for ticket in self.placings.expire(self.time.pass(now)) {
             self.verdicts.push((Ticket(ticket), Verdict::Local(Cause::Unanswered.into())));
         }
     }
