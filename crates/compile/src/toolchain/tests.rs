@@ -103,17 +103,15 @@ fn a_known_compiler_is_not_asked_again_until_it_changes() {
     symlink("/usr/bin/gcc", &link).unwrap();
     let mut toolchains = Toolchains::new(Some(&dir));
     let first = toolchains.identify(&link, OsStr::new(PATH), now).unwrap();
-    let begin = Instant::now();
     for second in 0..10 {
         let at = now + Duration::from_secs(second);
         let again = toolchains.identify(&link, OsStr::new(PATH), at).unwrap();
-        assert!(std::sync::Arc::ptr_eq(&first, &again));
+        assert!(std::sync::Arc::ptr_eq(&first, &again), "it was asked again");
     }
-    assert!(begin.elapsed() < Duration::from_millis(50), "{:?}", begin.elapsed());
     let mut next = Toolchains::new(Some(&dir));
-    let begin = Instant::now();
-    assert_eq!(next.identify(&link, OsStr::new(PATH), now).unwrap(), first);
-    assert!(begin.elapsed() < Duration::from_millis(20), "{:?}", begin.elapsed());
+    // This never asks a compiler.
+    let known = next.recall(&link, OsStr::new(PATH), now).expect("the file has it");
+    assert_eq!(known.unwrap(), first);
     fs::remove_file(&link).unwrap();
     symlink("/usr/bin/g++", &link).unwrap();
     let changed = next.identify(&link, OsStr::new(PATH), now).unwrap();

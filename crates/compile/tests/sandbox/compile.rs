@@ -7,11 +7,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use libtest_mimic::Trial;
 use outboard_compile::sandbox::{FinishedJob, JobEnd};
 use outboard_compile::view::JobChanges;
+use outboard_testkit::eventually;
 
 use crate::support::{Server, job, toolchain, trial};
 
@@ -309,8 +309,9 @@ fn a_job_waits_for_a_slow_client() {
     fs::write(home.path().join("include/new.h"), "").unwrap();
     server.source.forget(&home.path().join("include"));
     server.source.forget(&src);
+    let before = server.view.upcalls().waits;
     slot_sandbox.start(&job(&src, &arguments("/usr/bin/gcc -I../include -c new.c"))).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    eventually("the job waits for the client", || server.view.upcalls().waits > before);
     slot_sandbox.stop().unwrap();
     server.view.cancel(1);
     // On a busy machine the compiler sees the failed request before the stop takes effect.

@@ -9,12 +9,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use libtest_mimic::Trial;
 use outboard_compile::sandbox::{
     JobEnd, Launch, SandboxError, SandboxSupervisor, SlotSandbox, check,
 };
+use outboard_testkit::eventually;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::cost::slot_sandboxes_of;
@@ -83,20 +84,13 @@ pub(crate) fn be_a_service() -> ! {
     }
 }
 
-/// Whether all processes end within a time limit.
-fn are_gone(processes: &[String]) -> bool {
-    let start = Instant::now();
+/// Waits for the end of all processes.
+fn expect_gone(processes: &[String]) {
     let is_there = |process: &String| {
         let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
         !status.is_empty() && !status.contains("State:\tZ")
     };
-    while processes.iter().any(is_there) {
-        if start.elapsed() > Duration::from_secs(10) {
-            return false;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    true
+    eventually("the processes end", || !processes.iter().any(is_there));
 }
 
 fn all_ends_with_the_service() {
@@ -110,7 +104,7 @@ fn all_ends_with_the_service() {
     service.wait().unwrap();
     let processes: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
     assert_eq!(processes.len(), 4, "{line}");
-    assert!(are_gone(&processes), "{processes:?}");
+    expect_gone(&processes);
 }
 
 fn a_supervisor_leaves_nothing() {
@@ -121,7 +115,7 @@ fn a_supervisor_leaves_nothing() {
     let processes = slot_sandboxes_of(supervisor.id());
     assert_eq!(processes.len(), 3);
     drop(supervisor);
-    assert!(are_gone(&processes));
+    expect_gone(&processes);
     let truth = [OsStr::new("/usr/bin/true")];
     assert!(slot_sandboxes[0].lock().unwrap().run(&job(Path::new("/"), &truth)).is_err());
     drop(view);
@@ -182,11 +176,7 @@ fn a_cancelled_job_hits_no_other() {
         let limit = Timespec { tv_sec: 0, tv_nsec: milliseconds * 1_000_000 };
         poll(&mut [PollFd::new(slot_sandbox, PollFlags::IN)], Some(&limit)).unwrap() > 0
     };
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while server.view.upcalls().waits < 2 {
-        assert!(Instant::now() < deadline, "both read");
-        thread::sleep(Duration::from_millis(5));
-    }
+    eventually("both read", || server.view.upcalls().waits == 2);
     server.view.cancel(0);
     assert_eq!(slot_sandboxes[0].wait().unwrap().end, JobEnd::Exited(1));
     let is_hit = has_ended(&slot_sandboxes[1], 300);

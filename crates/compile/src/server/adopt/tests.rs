@@ -7,7 +7,6 @@ use outboard_cluster::workers::Workers;
 use outboard_store::Store;
 use std::fs;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A toolchain of these files, as a client describes it.
@@ -231,11 +230,7 @@ fn a_compiler_that_is_given_up_leaves_no_file() {
     lab.adoptions.read(b"other".to_vec());
     lab.work();
     assert!(lab.adoptions.find(&other.hash.0).is_some(), "the late answer was not taken for its");
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !lab.unfinished().is_empty() {
-        assert!(Instant::now() < deadline, "it is removed by a thread");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    outboard_testkit::eventually("a thread removes it", || lab.unfinished().is_empty());
 }
 
 #[test]
