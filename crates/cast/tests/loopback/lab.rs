@@ -11,6 +11,7 @@ use outboard_cluster::hub::HubOptions;
 use outboard_cluster::node::Permit;
 use outboard_cluster::service::ServiceLoop;
 use outboard_secure::ClusterKey;
+use outboard_testkit::eventually;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashSet;
 use std::fs;
@@ -174,11 +175,9 @@ impl Lab {
     pub(super) fn break_cast(&self, kind: ScheduleKind, wires: &Wires) {
         let request = self.request(kind, Path::new(ROOT));
         let casting = thread::spawn(move || cast(request));
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while self.nodes.iter().any(|node| chunks_left(node.root.path()) < 30) {
-            assert!(Instant::now() < deadline, "it never began");
-            thread::sleep(Duration::from_millis(1));
-        }
+        eventually("each node has written some chunks", || {
+            self.nodes.iter().all(|node| chunks_left(node.root.path()) >= 30)
+        });
         let addresses = self.nodes.iter().map(|node| node.address);
         wires.closed.lock().expect("no panic").extend(addresses);
         for socket in wires.open.lock().expect("no panic").drain(..) {

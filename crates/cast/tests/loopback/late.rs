@@ -5,12 +5,12 @@ use super::lab::Lab;
 use super::{chunks_of, cut_off_source, start_slowly, wait_for};
 use outboard_cast::schedule::ScheduleKind;
 use outboard_cast::source::{CastOutcome, CastProgress, NodeStage};
+use outboard_testkit::eventually;
 use std::fs;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::thread::JoinHandle;
 
 /// The node that comes late, by its index.
 const LATE: usize = 3;
@@ -97,12 +97,10 @@ fn a_node_that_comes_when_all_others_have_published_reads_everything() {
 
 /// Waits until the late node has published; no source is left to report it.
 fn wait_until_published(lab: &Lab) {
-    let deadline = Instant::now() + Duration::from_secs(40);
     let root = lab.nodes[LATE].root.path();
-    while !root.join("tree").exists() || fs::read_dir(root).expect("there").count() > 1 {
-        assert!(Instant::now() < deadline, "it does not go on");
-        thread::sleep(Duration::from_millis(10));
-    }
+    eventually("the late node publishes", || {
+        root.join("tree").exists() && fs::read_dir(root).expect("there").count() == 1
+    });
 }
 
 #[test]
@@ -137,10 +135,7 @@ fn what_a_holder_has_changed_is_read_of_another() {
     let late = LateCast::begin(all);
     // Its owner may: the node has published it.
     let large = lab_of(&late);
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while !large.exists() && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(1));
-    }
+    eventually("a node publishes", || large.exists());
     let file = fs::File::options().write(true).open(&large).expect("published");
     std::os::unix::fs::FileExt::write_all_at(&file, &vec![7; 5_000_000], 0).expect("written");
     let outcome = late.casting.join().expect("no panic");

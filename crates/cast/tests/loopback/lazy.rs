@@ -69,11 +69,7 @@ fn lazy_request(lab: &Lab, kind: ScheduleKind, is_cut: &Arc<AtomicBool>) -> Cast
 }
 
 fn appears(path: &Path) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !path.is_symlink() {
-        assert!(Instant::now() < deadline, "it never appeared");
-        thread::sleep(Duration::from_millis(2));
-    }
+    eventually("the name appears", || path.is_symlink());
 }
 
 fn is_mounted() -> bool {
@@ -134,11 +130,7 @@ fn reads_fail_when_the_source_is_gone_and_nothing_stays() {
         assert!(said.contains("Input/output error"), "{said}");
         let outcome = casting.join().expect("no panic").expect("a cast");
         assert!(outcome.nodes[0].result.is_err(), "{outcome:?}");
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while root.join("tree").is_symlink() || is_mounted() {
-            assert!(Instant::now() < deadline, "it stays");
-            thread::sleep(Duration::from_millis(2));
-        }
+        eventually("name and mount go", || !root.join("tree").is_symlink() && !is_mounted());
     });
 }
 

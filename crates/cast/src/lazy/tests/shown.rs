@@ -5,17 +5,17 @@ use crate::lazy::LazyView;
 use crate::receive::tests::{Place, TestCast, options};
 use crate::receive::{PublishMode, Receiver};
 use crate::relay::DemandFrom;
+use outboard_testkit::{PATIENCE, eventually};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Set in a child's environment: it runs in a namespace of its own.
 pub(super) const ALONE: &str = "OUTBOARD_TEST_ALONE";
-pub(super) const LIMIT: Duration = Duration::from_secs(20);
 
 /// Runs a test of this module in a user and mount namespace of its own.
 pub(super) fn alone(name: &str, test: impl FnOnce()) {
@@ -85,7 +85,7 @@ impl Shown {
     }
 
     pub(super) fn demanded(&self) -> (Vec<u32>, DemandFrom) {
-        self.demands.recv_timeout(LIMIT).expect("a demand")
+        self.demands.recv_timeout(PATIENCE).expect("a demand")
     }
 
     /// Puts what is demanded, until something is done.
@@ -124,15 +124,6 @@ pub(super) fn some_files(place: &Place) {
     symlink("b/short", place.src().join("link")).expect("linked");
     symlink("../../src/empty", place.src().join("b/up")).expect("linked");
     fs::set_permissions(place.src().join("b/short"), fs::Permissions::from_mode(0o640)).unwrap();
-}
-
-/// Waits for what another thread does.
-pub(super) fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !is_true() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// Whatever is mounted for others.

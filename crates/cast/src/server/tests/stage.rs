@@ -11,10 +11,10 @@ use crate::sign::{CastHeader, CastKey, ChunkHash, ChunkLen, RunSigner};
 use outboard_cluster::hub::{HubEvent, HubOptions, PeerId};
 use outboard_cluster::node::Permit;
 use outboard_cluster::service::ServiceLoop;
+use outboard_testkit::eventually;
 use outboard_verbs::Role;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A node, and a peer of it that the test plays.
 pub(super) struct Stage {
@@ -78,9 +78,10 @@ impl Stage {
     }
 
     pub(super) fn until(&mut self, done: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !done(self) {
-            assert!(Instant::now() < deadline, "waited too long: {}", self.node.report());
+        eventually("what the test waits for", || {
+            if done(self) {
+                return true;
+            }
             self.node.turn(Instant::now()).expect("a turn");
             let mut events = Vec::new();
             self.hub.turn(&mut events).expect("a turn");
@@ -99,8 +100,8 @@ impl Stage {
                     _ => {}
                 }
             }
-            thread::sleep(Duration::from_millis(1));
-        }
+            false
+        });
     }
 
     /// The node's reason to end the session.
