@@ -8,6 +8,8 @@
 pub mod hung;
 
 use std::env;
+use std::fmt::Debug;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -23,14 +25,63 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Waits until `is_so` holds.
 ///
 /// # Panics
-/// When it does not within [`PATIENCE`]; the message names `what`.
+/// When it does not within [`PATIENCE`]; the message names `what`, and what all threads do.
 #[track_caller]
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn eventually(what: &str, is_so: impl FnMut() -> bool) {
+    look_until(what, is_so, |is_so| *is_so);
+}
+
+/// Looks until `is_so` holds for what `look` returns, and returns that.
+///
+/// # Panics
+/// As [`eventually`]; the message has what was seen last, too.
+#[track_caller]
+pub fn look_until<T: Debug>(
+    what: &str,
+    mut look: impl FnMut() -> T,
+    is_so: impl Fn(&T) -> bool,
+) -> T {
     let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "waited {} s in vain: {what}", PATIENCE.as_secs());
+    loop {
+        let seen = look();
+        if is_so(&seen) {
+            return seen;
+        }
+        let waited = PATIENCE.as_secs();
+        assert!(
+            Instant::now() < deadline,
+            "waited {waited} s in vain: {what}: {seen:?}\n{}",
+            threads()
+        );
         thread::sleep(LOOK);
     }
+}
+
+/// How busy this machine is and what each thread of this process does, for the message of a wait in
+/// vain: a thread that waits for a lock, a disk or a processor shows here.
+#[must_use]
+pub fn threads() -> String {
+    let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+    let mut text = format!("load: {}", read(Path::new("/proc/loadavg")));
+    for what in ["cpu", "io", "memory"] {
+        let pressure = read(&Path::new("/proc/pressure").join(what));
+        text += &format!("{what}: {}\n", pressure.lines().next().unwrap_or_default());
+    }
+    for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let field = |name: &str| read(&task.path().join(name)).trim().to_owned();
+        let stat = field("stat");
+        let stat: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split(' ').collect();
+        let [state, nice] = [1, 17].map(|at| stat.get(at).copied().unwrap_or_default());
+        let [name, place, times] = ["comm", "wchan", "schedstat"].map(field);
+        let mut times =
+            times.split(' ').map(|ns| ns.parse::<u64>().unwrap_or_default() / 1_000_000);
+        let [ran, queued] = [(); 2].map(|()| times.next().unwrap_or_default());
+        text += &format!(
+            "{name}: state {state}, in {place}, nice {nice}, has run {ran} ms and waited \
+             {queued} ms for a processor\n"
+        );
+    }
+    text
 }
 
 /// The path of an example program of this workspace, built as the calling test is.
@@ -86,5 +137,16 @@ mod tests {
             looks == 3
         });
         assert_eq!(looks, 3);
+    }
+
+    #[test]
+    fn a_thread_that_waits_is_shown() {
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let waiting = thread::Builder::new().name("waiting".into()).spawn(move || held.recv());
+        eventually("it sleeps", || {
+            threads().lines().any(|line| line.starts_with("waiting: state S, in "))
+        });
+        drop(release);
+        assert!(waiting.expect("a thread").join().expect("no panic").is_err());
     }
 }
