@@ -1,7 +1,7 @@
 //! A service in a thread of its own, without a node, and clients of it. What a supervisor would
 //! keep is kept here, so that the service can die and come back.
 
-use crate::sessions::{SessionPort, credentials, dial};
+use crate::sessions::{PortTurns, SessionPort, credentials, dial};
 use outboard_active::service::{
     ActiveLimits, ActiveService, ActiveServiceOptions, RegionKeeper, RegionSetup, hub_options,
     open_regions,
@@ -12,7 +12,7 @@ use outboard_cluster::service::{ServiceLoop, SpinMode};
 use outboard_cluster::waker::Waker;
 use outboard_offcode::{ModuleStore, Wasmtime};
 use outboard_secure::{ClusterKey, Credentials};
-use outboard_testkit::PATIENCE;
+use outboard_testkit::{PATIENCE, look_until, threads};
 use outboard_verbs::{Context, Secured};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
@@ -21,7 +21,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Memory that outlives a service, by name.
 #[derive(Clone, Default)]
@@ -83,6 +83,7 @@ pub(crate) struct Stage {
     pub(crate) setups: Vec<RegionSetup>,
     pub(crate) limits: ActiveLimits,
     address: std::net::SocketAddr,
+    turns: Arc<PortTurns>,
     running: Option<Running>,
     idle_port: Option<SessionPort>,
 }
@@ -96,9 +97,9 @@ impl Stage {
     pub(crate) fn with(setups: Vec<RegionSetup>, limits: ActiveLimits) -> Self {
         let key = ClusterKey::generate().expect("a key");
         let port = SessionPort::open(&key, "active");
-        let (address, keeper) = (port.address, Keeper::default());
-        let mut stage =
-            Self { key, keeper, setups, limits, address, running: None, idle_port: Some(port) };
+        let (address, turns, keeper) = (port.address, Arc::clone(&port.turns), Keeper::default());
+        let (running, idle_port) = (None, Some(port));
+        let mut stage = Self { key, keeper, setups, limits, address, turns, running, idle_port };
         stage.start();
         stage
     }
@@ -148,15 +149,7 @@ impl Stage {
 
     /// Waits until the report says so.
     pub(crate) fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let report = self.report();
-            if is_so(&report) {
-                return report;
-            }
-            assert!(Instant::now() < deadline, "waited too long: {what}: {report}");
-            thread::sleep(Duration::from_millis(5));
-        }
+        look_until(what, || self.report(), is_so)
     }
 
     /// The process dies without a word.
@@ -203,7 +196,9 @@ impl Stage {
         let (own, address) = (Arc::clone(own), self.address);
         let dial = move |limit| dial(&own, "active", address, limit);
         let context = Context::open().expect("a context");
-        ActiveClient::connect(&context, Box::new(dial), options).expect("connected")
+        let connected = ActiveClient::connect(&context, Box::new(dial), options);
+        let ends = || format!("{}\n{}", self.turns.describe(), threads());
+        connected.unwrap_or_else(|error| panic!("{error}\n{}", ends()))
     }
 }
 
@@ -262,7 +257,7 @@ fn serve(
                 if looping.spin() {
                     continue;
                 }
-                // Sessions that arrive wake nobody.
+                // A session that arrives does not wake this thread.
                 let limit = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
                 let fds =
                     &mut [PollFd::new(&looping, PollFlags::IN), PollFd::new(waker, PollFlags::IN)];
