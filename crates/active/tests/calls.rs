@@ -14,7 +14,7 @@ use modules::{basics, library_and_user};
 use outboard_active::protocol::KillTarget;
 use outboard_active::service::{ActiveLimits, RegionSetup};
 use outboard_active::{ActiveCall, ActiveError, ModuleHash, Outcome};
-use outboard_testkit::PATIENCE;
+use outboard_testkit::{PATIENCE, eventually, look_until};
 use outboard_verbs::SharedRegion;
 use stage::{BLOCKING, Stage};
 use std::time::Duration;
@@ -287,23 +287,18 @@ fn long_calls_are_listed_killed_timed_out_and_logged() {
     assert!(client.poll().expect("connected").is_none());
     // Another program of the same user sees it, another user does not.
     let mut other = stage.client_of(&own);
-    let id = loop {
-        let text = other.running().expect("a list");
-        let running: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        if let Some(id) = running[0]["number"].as_u64() {
-            assert_eq!(running[0]["entry"], "spin", "{text}");
-            break id;
-        }
-    };
+    let running = || other.running().expect("a list");
+    let running = look_until("it runs", running, |text| text != "[]");
+    let running: serde_json::Value = serde_json::from_str(&running).expect("JSON");
+    assert_eq!(running[0]["entry"], "spin", "{running}");
+    let id = running[0]["number"].as_u64().expect("a number");
     let mut stranger = stage.client();
     assert_eq!(stranger.running().expect("a list"), "[]");
     assert!(stranger.kill(KillTarget::Execution(id)).is_err());
     other.kill(KillTarget::Execution(id)).expect("killed");
     assert_eq!(client.finish(ticket).expect("over").outcome, Outcome::Killed);
     let ticket = client.submit(&spin).expect("submitted");
-    while client.kill(KillTarget::Request(ticket.number())).is_err() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    eventually("it is killed", || client.kill(KillTarget::Request(ticket.number())).is_ok());
     assert_eq!(client.finish(ticket).expect("over").outcome, Outcome::Killed);
     let slow = client.slowlog().expect("a log");
     assert!(slow.contains("timeout") && slow.contains("killed"), "{slow}");

@@ -11,12 +11,12 @@ use libtest_mimic::{Arguments, Trial};
 use modules::{basics, word};
 use node::Node;
 use outboard_active::{ActiveCall, ActiveClient, ModuleHash, RemoteRegion};
-use outboard_testkit::PATIENCE;
+use outboard_testkit::{PATIENCE, eventually};
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::ExitCode;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn main() -> ExitCode {
     if let Some(over) = node::started() {
@@ -129,13 +129,9 @@ fn a_revoked_identity_is_shut_out() {
     let (others, _) = ready(&mut lost);
     let list = node.directory.path().join("revoked");
     fs::write(&list, format!("{}\n", bad.identity.node())).expect("written");
-    let deadline = Instant::now() + PATIENCE;
     lost.options_mut().limit = Duration::from_millis(300);
     let get = ActiveCall::new(&others, module, "get", b"");
-    while lost.execute(&get).is_ok() {
-        assert!(Instant::now() < deadline, "it goes on");
-        thread::sleep(Duration::from_millis(100));
-    }
+    eventually("it is shut out", || lost.execute(&get).is_err());
     let get = ActiveCall::new(&region, module, "get", b"");
     assert_eq!(word(&kept.execute(&get).expect("an outcome")), 0);
     assert_eq!(kept.connections(), 1);

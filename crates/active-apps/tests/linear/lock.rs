@@ -6,6 +6,7 @@ use crate::clients::{Missing, RandomClient, missing};
 use outboard_active_apps::{
     ActiveLock, AppError, FencedWord, LockAnswer, LockGrant, PlainLock, create_locks,
 };
+use outboard_testkit::look_until;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -271,19 +272,13 @@ impl LockClient {
 
     /// Waits until nobody has the lock; the latest token, and the protected word.
     pub(crate) fn until_free(&mut self) -> (u64, GuardedState) {
-        let deadline = Instant::now() + outboard_testkit::PATIENCE;
-        loop {
+        let free = || {
             let client = &mut self.own.client;
-            let look = self.plain.look(client).map_err(missing);
-            let guarded = self.guarded.read(client).map_err(missing);
-            if let (Ok(look), Ok(guarded)) = (look, guarded)
-                && !look.is_held
-            {
-                return (look.latest.token, guarded);
-            }
-            assert!(Instant::now() < deadline, "a lease does not pass");
-            thread::sleep(Duration::from_millis(1));
-        }
+            let look = self.plain.look(client).map_err(missing).ok()?;
+            let guarded = self.guarded.read(client).map_err(missing).ok()?;
+            (!look.is_held).then_some((look.latest.token, guarded))
+        };
+        look_until("the lease passes", free, Option::is_some).expect("just seen")
     }
 }
 
