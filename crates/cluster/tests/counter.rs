@@ -9,10 +9,9 @@ use outboard_cluster::hub::{Exposed, Hub, HubEvent, PeerId};
 use outboard_cluster::pool::ConnectionPool;
 use outboard_secure::Revoked;
 use outboard_testkit::eventually;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use setting::{Client, Node, name, places, soon};
+use setting::{Client, Node, name, places};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,9 +42,7 @@ impl Counting {
     }
 
     fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
-        let deadline = soon();
-        while !done(self) {
-            assert!(Instant::now() < deadline, "waited too long: {what}");
+        eventually(what, || {
             let now = Instant::now();
             self.pool.dial(&self.hub, now);
             while let Some(dialled) = self.pool.poll(now) {
@@ -55,11 +52,8 @@ impl Counting {
             let mut events = Vec::new();
             self.hub.turn(&mut events).expect("a turn");
             events.into_iter().for_each(|event| self.handle(event, now));
-            let limit = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-            let mut fds =
-                [PollFd::new(&self.hub, PollFlags::IN), PollFd::new(&self.pool, PollFlags::IN)];
-            poll(&mut fds, Some(&limit)).expect("poll");
-        }
+            done(self)
+        });
     }
 
     fn handle(&mut self, event: HubEvent, now: Instant) {

@@ -476,8 +476,10 @@ fn passes(word: &OsStr, user: Option<User>) -> bool {
 mod tests {
     use super::*;
     use outboard_testkit::hung::{Hung, may_hang};
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use outboard_testkit::{PATIENCE, eventually};
+    use rustix::event::{PollFd, PollFlags, poll};
     use std::fs;
+    use std::path::Path;
 
     fn service() -> ServiceProcess {
         let setup = ServiceSetup {
@@ -494,11 +496,22 @@ mod tests {
 
     /// Waits for the thread that starts it.
     fn started(service: &mut ServiceProcess, waker: &Waker) -> io::Result<()> {
-        let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+        let limit = PATIENCE.try_into().expect("short");
         let ready = poll(&mut [PollFd::new(waker, PollFlags::IN)], Some(&limit));
         assert_eq!(ready, Ok(1), "the loop is woken");
         waker.clear();
         service.take_started(Instant::now()).expect("it has started, or not")
+    }
+
+    /// Whether a child of this process sleeps.
+    fn a_child_waits() -> bool {
+        let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+        let tasks = fs::read_dir("/proc/self/task").expect("tasks").flatten();
+        let children: String = tasks.map(|task| read(task.path().join("children"))).collect();
+        let stat = |pid: &str| read(Path::new("/proc").join(pid).join("stat"));
+        children
+            .split_whitespace()
+            .any(|pid| stat(pid).contains(") D ") || stat(pid).contains(") S "))
     }
 
     /// In a process of its own: the child that waits in exec(2) has copies of all descriptors, also
@@ -522,24 +535,22 @@ mod tests {
         let starter = Arc::new(Starter { program, words, log: None });
         let (mut service, waker) = (service(), Waker::new().expect("a waker"));
         let (begin, hung) = (Instant::now(), Hung::over(at.clone()).expect("mounted"));
+        // A start that waited for the disk would go on, and fail, when that has failed.
+        let (fail, fails) = mpsc::channel::<()>();
+        let disk = thread::spawn(move || drop((fails.recv_timeout(PATIENCE), hung)));
         service.start(&starter, &waker, begin).expect("a thread");
-        assert!(begin.elapsed() < Duration::from_secs(5), "it was not waited for");
-        // Long enough for the thread to get there.
-        while begin.elapsed() < Duration::from_secs(1) {
-            assert!(service.take_started(begin).is_none() && service.due().is_none());
-            thread::sleep(Duration::from_millis(20));
-        }
+        eventually("a child waits for the disk", a_child_waits);
+        assert!(service.take_started(begin).is_none() && service.due().is_none());
         assert_eq!(service.describe(begin)["state"], "starting");
-        drop(hung);
+        drop(fail);
+        disk.join().expect("no panic");
         assert!(started(&mut service, &waker).is_err(), "the disk has failed");
         assert_eq!(service.describe(begin)["state"], "down");
         assert!(service.due().is_some(), "it is tried again");
         service.start(&starter, &waker, Instant::now()).expect("a thread");
         started(&mut service, &waker).expect("it starts");
         assert_eq!(service.describe(begin)["state"], "running");
-        while service.reap(Instant::now()).is_none() {
-            thread::sleep(Duration::from_millis(5));
-        }
+        eventually("it ends", || service.reap(Instant::now()).is_some());
         fs::remove_dir_all(at).expect("removed");
     }
 }
