@@ -47,8 +47,10 @@ const BUFFERS: &str = "4096 65536 65536";
 const BUFFER_FILES: [&str; 2] = ["/proc/sys/net/ipv4/tcp_wmem", "/proc/sys/net/ipv4/tcp_rmem"];
 /// How many bytes change in one cast.
 const FLIPS_MAX: usize = 6;
-/// How many casts may pass without a wrong byte being sent: each was sent just before.
+/// How many casts in which a byte changed may pass without it being sent: each was sent just before.
 const ATTEMPTS: usize = 15;
+/// And how many casts at all: on a busy machine, none of a chunk's bytes may be found in time.
+const CASTS_MAX: usize = 40;
 
 pub(super) fn checks(full: bool) -> Vec<CastCheck> {
     let sampled = [("binomial", 0), ("two-tree", 2)];
@@ -70,8 +72,11 @@ fn corrupted(site: &mut CastSite, schedule: &str, relay: usize) -> Result<()> {
     }
     let image = TreeImage::read(&source)?;
     let before = Traces::take(site)?;
-    let mut flipped = 0;
-    for attempt in 1..=ATTEMPTS {
+    let (mut flipped, mut attempts) = (0, 0);
+    for cast in 1..=CASTS_MAX {
+        if attempts == ATTEMPTS {
+            break;
+        }
         site.clear()?;
         let order = CastOrder::new([source.clone()], 0..NODES);
         let rate = if schedule == "chain" { "12M" } else { "6M" };
@@ -86,13 +91,19 @@ fn corrupted(site: &mut CastSite, schedule: &str, relay: usize) -> Result<()> {
             None => flip(&mut running, site.service(relay)?)?,
         };
         flipped += flips;
+        attempts += usize::from(flips > 0);
         let report = running.finish(CAST_MAX)?;
-        let bad = site.name(relay);
+        // The node that is stopped counts as lost if that takes longer than it should.
+        let may_fail: Vec<String> =
+            [Some(relay), next].into_iter().flatten().map(|index| site.name(index)).collect();
         let failed = report.failed();
-        if report.nodes.len() != NODES || failed.keys().any(|host| **host != bad) {
+        if report.nodes.len() != NODES
+            || !failed.keys().all(|host| may_fail.iter().any(|n| n == host))
+        {
             bail!("{flips} bytes of a relay changed: {report}");
         }
-        for index in (0..NODES).filter(|index| *index != relay || failed.is_empty()) {
+        let has_it = |index: &usize| !failed.contains_key(&*site.name(*index));
+        for index in (0..NODES).filter(has_it) {
             expect_names(&site.disk(index), &["marked"])?;
             image.expect(&site.disk(index).join("marked"), Contents::Whole)?;
         }
@@ -102,11 +113,11 @@ fn corrupted(site: &mut CastSite, schedule: &str, relay: usize) -> Result<()> {
         let refused = others.filter(|index| site.said(*index).contains("chunk refused"));
         let refused: Vec<usize> = refused.collect();
         if !refused.is_empty() {
-            println!("  {flips} bytes changed, cast {attempt}; refused by {refused:?}; {report}");
+            println!("  {flips} bytes changed, cast {cast}; refused by {refused:?}; {report}");
             return Ok(());
         }
     }
-    bail!("in {ATTEMPTS} casts no changed byte was sent, {flipped} were changed")
+    bail!("no changed byte was sent, in {attempts} casts; {flipped} were changed")
 }
 
 /// The file: noise, with a mark and its number at the beginning of each page.

@@ -7,11 +7,10 @@
 //!
 //! Reading order: `site` (hosts, nodes, the source), `run` (one cast), `image` (trees, compared
 //! completely), `sample` (the tree that is cast), `watch` (nothing partial is ever seen), `traces`
-//! (what a cast may leave behind), `contention` (what other programs took), then the checks:
-//! `plain`, `faults`, `corruption`, `sources`, `large`, `topology`, `strangers`, `spellings`,
-//! `ordinary` (which needs no root). `slurm` is a suite of its own.
+//! (what a cast may leave behind), then the checks: `plain`, `faults`, `corruption`, `sources`,
+//! `large`, `topology`, `strangers`, `spellings`, `ordinary` (which needs no root). `slurm` is a
+//! suite of its own.
 
-mod contention;
 mod image;
 mod run;
 mod sample;
@@ -54,11 +53,10 @@ pub fn run(full: bool) -> Result<Count> {
         total += Count { skipped: 1, ..Count::default() };
         return Ok(total);
     }
-    let undisturbed = plain::Undisturbed::default();
-    let mut checks = plain::checks(&undisturbed, full);
-    let mut long = faults::checks(&undisturbed, full);
+    let mut checks = plain::checks(full);
+    let mut long = faults::checks(full);
     long.extend(corruption::checks(full));
-    long.extend(sources::checks(&undisturbed, full));
+    long.extend(sources::checks(full));
     long.extend(large::checks(full));
     let name = |check: &CastCheck| check.name.clone();
     let third = long.len().div_ceil(3);

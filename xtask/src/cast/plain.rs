@@ -1,10 +1,6 @@
-//! Casts that nothing disturbs, by each schedule: equal trees, bounded memory, no traces. Their
-//! times are what disturbed casts are compared with.
+//! Casts that nothing disturbs, by each schedule: equal trees, bounded memory, no traces.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -22,59 +18,33 @@ pub(super) const SCHEDULES: [&str; 3] = ["binomial", "two-tree", "chain"];
 /// Names of a sample at its destination, in order.
 pub(super) const NAMES: [&str; 2] = ["single.bin", "tree"];
 
-/// From the start of an undisturbed cast until all nodes have its files, by schedule.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Undisturbed(Rc<RefCell<BTreeMap<String, Duration>>>);
-
-pub(super) fn checks(undisturbed: &Undisturbed, full: bool) -> Vec<CastCheck> {
+pub(super) fn checks(full: bool) -> Vec<CastCheck> {
     let more: &[&str] = if full { &["tree:2", "tree:4", "paper:2", "star"] } else { &[] };
     let check = |schedule: &&'static str| {
-        let (undisturbed, schedule) = (undisturbed.clone(), *schedule);
-        CastCheck::new(format!("plain: {schedule}"), move |site| {
-            undisturbed.measure(site, schedule).map(drop)
-        })
+        let schedule = *schedule;
+        CastCheck::new(format!("plain: {schedule}"), move |site| undisturbed(site, schedule))
     };
     SCHEDULES.iter().chain(more).map(check).collect()
 }
 
-impl Undisturbed {
-    /// The least time of an undisturbed cast, measured if it has not been.
-    pub(super) fn time(&self, site: &mut CastSite, schedule: &str) -> Result<Duration> {
-        if !self.0.borrow().contains_key(schedule) {
-            self.again(site, schedule)?;
-        }
-        self.0.borrow().get(schedule).copied().context("not measured")
-    }
-
-    /// The time of an undisturbed cast now.
-    pub(super) fn again(&self, site: &mut CastSite, schedule: &str) -> Result<Duration> {
-        let took = self.measure(site, schedule)?;
-        site.clear()?;
-        Ok(took)
-    }
-
-    fn measure(&self, site: &mut CastSite, schedule: &str) -> Result<Duration> {
-        let sample = Sample::prepare(site)?;
-        let images = images(&sample)?;
-        let before = Traces::take(site)?;
-        forget_peaks(site)?;
-        let disks = (0..NODES).map(|index| site.disk(index)).collect();
-        let watch = Watch::start(disks, images.clone());
-        let order = CastOrder::new(sample.sources, 0..NODES).with(&["--schedule", schedule]);
-        let running = order.start(site)?;
-        let began = running.began;
-        let report = running.finish(CAST_MAX)?;
-        report.expect_success()?;
-        expect_equal(site, 0..NODES, &images)?;
-        let took = last(&watch.end()?, began).context("the watcher has not seen all names")?;
-        before.expect_no_more(site)?;
-        let memory = expect_bounded_memory(site, &(0..NODES).collect::<Vec<_>>())?;
-        println!("  {:.2} s, {} MiB of memory", took.as_secs_f64(), memory >> 20);
-        let mut known = self.0.borrow_mut();
-        known.entry(schedule.to_owned()).and_modify(|least| *least = took.min(*least));
-        known.entry(schedule.to_owned()).or_insert(took);
-        Ok(took)
-    }
+fn undisturbed(site: &mut CastSite, schedule: &str) -> Result<()> {
+    let sample = Sample::prepare(site)?;
+    let images = images(&sample)?;
+    let before = Traces::take(site)?;
+    forget_peaks(site)?;
+    let disks = (0..NODES).map(|index| site.disk(index)).collect();
+    let watch = Watch::start(disks, images.clone());
+    let order = CastOrder::new(sample.sources, 0..NODES).with(&["--schedule", schedule]);
+    let running = order.start(site)?;
+    let began = running.began;
+    let report = running.finish(CAST_MAX)?;
+    report.expect_success()?;
+    expect_equal(site, 0..NODES, &images)?;
+    let took = last(&watch.end()?, began).context("the watcher has not seen all names")?;
+    before.expect_no_more(site)?;
+    let memory = expect_bounded_memory(site, &(0..NODES).collect::<Vec<_>>())?;
+    println!("  {:.2} s, {} MiB of memory", took.as_secs_f64(), memory >> 20);
+    Ok(())
 }
 
 /// When the last of these nodes had all names of a sample.

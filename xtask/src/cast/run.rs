@@ -52,6 +52,12 @@ impl CastOrder {
         command
     }
 
+    /// Starts it with what [`CastReport::losses`] and [`CastReport::new_plans`] need.
+    pub(super) fn start_with_log(&self, site: &CastSite) -> Result<RunningCast> {
+        let mut command = self.command(site);
+        RunningCast::start(command.env("OUTBOARD_LOG", "info"), &site.directory("said")?)
+    }
+
     pub(super) fn start(&self, site: &CastSite) -> Result<RunningCast> {
         RunningCast::start(&mut self.command(site), &site.directory("said")?)
     }
@@ -167,6 +173,17 @@ impl CastReport {
             Some(code) if code != 0 && is_plain && said.contains(word) => Ok(()),
             _ => bail!("expected an error that says {word:?}: {self}"),
         }
+    }
+
+    /// Why the source lost a node, each time that it did, by its log.
+    pub(super) fn losses(&self, host: &str) -> Vec<&str> {
+        let lost = self.complained.lines().filter(|line| line.contains("a node takes no part"));
+        lost.filter(|line| line.contains(host)).collect()
+    }
+
+    /// How many plans the source made after the first one, by its log.
+    pub(super) fn new_plans(&self) -> usize {
+        self.complained.lines().filter(|line| line.contains("a new plan")).count()
     }
 
     /// Nodes that have not published, with the reasons.

@@ -125,11 +125,6 @@ impl CastSite {
         command::output(command)
     }
 
-    /// Processor time of all hosts so far.
-    pub(super) fn cpu(&self) -> Result<Duration> {
-        self.lab.group().cpu()
-    }
-
     /// The source's host.
     pub(super) fn source_host(&self) -> &Host {
         &self.lab.hosts()[0]
