@@ -17,10 +17,9 @@
 //!
 //! Modules in reading order: [`record`] (records of the metadata log), [`header`] and `log` (their
 //! layout in memory); [`replica`], [`mirror`] and [`fetch`] (the server's half);
-//! `path`, [`roots`], `negative_entries`, `fsys`, `mounts` and `watch` (the file system), `known`, `snapshot_ring` and
-//! `pack` (the published state), [`export`] with `refresh`, `snapshot` and `counters` (the
-//! client's half);
-//! [`error`].
+//! `path`, [`roots`], `negative_entries`, `fsys`, `mounts` and `watch` (the file system), `known`,
+//! `snapshot_ring` and `pack` (the published state), [`export`] with `refresh`, `snapshot` and
+//! `counters` (the client's half); [`error`].
 
 #![forbid(unsafe_code)]
 

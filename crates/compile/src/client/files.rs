@@ -99,12 +99,12 @@ pub(super) struct Exporter {
 
 /// An abandoned thread, and the mount in which it hangs.
 #[derive(Debug)]
-pub(super) struct Hung {
+pub(super) struct HungThread {
     thread: JoinHandle<()>,
     pub(super) at: PathBuf,
 }
 
-impl Hung {
+impl HungThread {
     pub(super) fn is_over(&self) -> bool {
         self.thread.is_finished()
     }
@@ -188,9 +188,9 @@ impl Exporter {
     }
 
     /// Abandons the thread.
-    pub(super) fn leave(mut self) -> Option<Hung> {
+    pub(super) fn leave(mut self) -> Option<HungThread> {
         let at = self.hangs_at()?;
-        Some(Hung { thread: self.thread.take()?, at })
+        Some(HungThread { thread: self.thread.take()?, at })
     }
 }
 

@@ -5,6 +5,7 @@
 //! server if there is one. When no job waits, a server that asks gets a second copy of a job that
 //! takes too long, and the first result counts.
 
+use crate::args::Cause;
 use crate::protocol::{Digest, SLOTS_MAX, TicketNumber};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -62,6 +63,17 @@ pub(crate) enum LocalCause {
     Failures,
     /// No server had a free slot in time.
     Waited,
+}
+
+impl From<LocalCause> for Cause {
+    fn from(cause: LocalCause) -> Self {
+        match cause {
+            LocalCause::NoServer => Self::NoServers,
+            LocalCause::NoToolchain => Self::NoToolchain,
+            LocalCause::Failures => Self::ServersFailed,
+            LocalCause::Waited => Self::Unclaimed,
+        }
+    }
 }
 
 /// See the [module](self).

@@ -17,7 +17,7 @@ mod tests;
 
 use super::counters::ManagerCounters;
 use super::error_log::ErrorLog;
-use super::files::{Exporter, Hung};
+use super::files::{Exporter, HungThread};
 use super::refusals::Refusals;
 use super::result_buffer::{ResultBuffer, Results};
 use super::scheduler::{Dispatch, LocalCause, Scheduler, ServerId};
@@ -77,7 +77,7 @@ pub struct ServerPool {
     /// Readable when `files` or `placings` has a reply.
     waker: Arc<OwnedFd>,
     /// Threads of `files` that hang.
-    hung: Vec<Hung>,
+    hung: Vec<HungThread>,
     /// Identifies compilers and caches what it learns.
     toolchains: Toolchains,
     refusals: Refusals,
@@ -372,7 +372,7 @@ impl ServerPool {
                     let why = self.jobs.get(&ticket).map_or("", |pending| &pending.why);
                     let is_lost = why.is_empty() && cause == LocalCause::NoServer;
                     let why = if is_lost { self.errors.latest() } else { why };
-                    let reason = Reason::with(cause_of(cause), why);
+                    let reason = Reason::with(Cause::from(cause), why);
                     self.note_limited(ticket, cause, &reason, now);
                     self.run_locally(ticket, reason);
                 }
@@ -495,15 +495,6 @@ impl ServerPool {
         self.scheduler.tick(now);
         self.look_after_files(now);
         self.look_after_placings(now);
-    }
-}
-
-fn cause_of(cause: LocalCause) -> Cause {
-    match cause {
-        LocalCause::NoServer => Cause::NoServers,
-        LocalCause::NoToolchain => Cause::NoToolchain,
-        LocalCause::Failures => Cause::ServersFailed,
-        LocalCause::Waited => Cause::Unclaimed,
     }
 }
 

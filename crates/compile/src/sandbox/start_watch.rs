@@ -1,4 +1,5 @@
-//! Whether a program or a sandbox that was started hangs, told by what the kernel says of its tasks.
+//! Whether a program or a sandbox that was started hangs, told by what the kernel says of its
+//! tasks.
 //!
 //! On a busy machine a start waits for a processor for as long as others have it, and no time
 //! limit fits all machines. One that hangs, because it was stopped or waits for what never comes,
