@@ -16,7 +16,7 @@
 #include "find/match.h"
 #include "find/program.h"
 
-_Static_assert(sizeof(struct find_args) == 120, "no gaps");
+_Static_assert(sizeof(struct find_args) == 144, "no gaps");
 _Static_assert(sizeof(struct find_record) == 12, "no gaps");
 _Static_assert(sizeof(struct find_attributes) == 88, "no gaps");
 

@@ -72,6 +72,21 @@ static uint64_t put_extents(const struct inode *record, uint64_t first, uint64_t
     return count;
 }
 
+/* A file, and where its bytes [offset, offset + len) are. */
+static int64_t answer_extents(const struct fs_answer *node, uint64_t offset, uint64_t len)
+{
+    uint64_t size = node->record.size, rest = offset < size ? size - offset : 0, count = 0;
+    struct fs_answer *out = ob_out_of(sizeof *out);
+    uint64_t room = (ob_out_cap() - sizeof *out) / sizeof(struct inode_extent);
+    *out = *node;
+    if (len > rest)
+        len = rest;
+    if (len > 0)
+        count = put_extents(&node->record, offset / INODE_BLOCK_LEN, blocks_of(offset + len),
+                            (struct inode_extent *)(out + 1), room);
+    return (int64_t)(sizeof *out + count * sizeof(struct inode_extent));
+}
+
 OB_ENTRY(read)
 {
     const struct fs_read_args *args = OB_ARGS(struct fs_read_args);
@@ -79,15 +94,17 @@ OB_ENTRY(read)
     struct fs_answer node;
     load_file(&tree, args->inode, &node);
     must_read(user_of(&tree, &args->who), &node.record);
-    uint64_t size = node.record.size, rest = args->offset < size ? size - args->offset : 0;
-    uint64_t len = args->len < rest ? args->len : rest, count = 0;
-    struct fs_answer *out = ob_out_of(sizeof *out);
-    uint64_t room = (ob_out_cap() - sizeof *out) / sizeof(struct inode_extent);
-    *out = node;
-    if (len > 0)
-        count = put_extents(&node.record, args->offset / INODE_BLOCK_LEN,
-                            blocks_of(args->offset + len), (struct inode_extent *)(out + 1), room);
-    return (int64_t)(sizeof *out + count * sizeof(struct inode_extent));
+    return answer_extents(&node, args->offset, args->len);
+}
+
+OB_ENTRY(open)
+{
+    const struct fs_open_args *args = OB_ARGS(struct fs_open_args);
+    struct tree tree = the_tree();
+    struct fs_answer node;
+    load_file(&tree, args->inode, &node);
+    must_open(user_of(&tree, &args->who), &node.record, args->want);
+    return answer_extents(&node, 0, args->len);
 }
 
 /* The first block at `block` or behind it that is no longer mapped. */

@@ -57,9 +57,9 @@ static uint32_t generation_of(uint32_t counted)
 
 /* The record of something new in a directory. */
 static void begin(const struct tree *tree, struct user who, const struct fs_answer *dir,
-                  const struct fs_make_args *args, struct fs_answer *node)
+                  uint32_t mode, struct fs_answer *node)
 {
-    uint32_t mode = args->mode & (15u << 12 | RIGHTS);
+    mode &= 15u << 12 | RIGHTS;
     uint32_t gid = dir->record.mode & SETGID ? dir->record.gid : who.gid;
     bool is_dir = mode >> 12 == DIRECTORY;
     if (is_dir)
@@ -77,7 +77,6 @@ static void begin(const struct tree *tree, struct user who, const struct fs_answ
     record->uid = who.uid;
     record->gid = gid;
     record->nlink = is_dir ? 2 : 1;
-    record->rdev = args->rdev;
     record->atime_ns = record->btime_ns = (int64_t)ob_wall_ns();
     record->mtime_ns = record->ctime_ns = record->atime_ns;
 }
@@ -114,6 +113,16 @@ static void put_target(const struct tree *tree, struct fs_answer *node, const vo
     node->record.size = len;
 }
 
+/* Gives something new its name. */
+static void add_new(const struct tree *tree, const struct names_dir *names, struct name name,
+                    struct fs_answer *node, struct fs_answer *dir)
+{
+    add(names, name, node);
+    names_changed(dir, names);
+    put(tree, dir);
+    put(tree, node);
+}
+
 OB_ENTRY(make)
 {
     const struct fs_make_args *args = OB_ARGS(struct fs_make_args);
@@ -127,7 +136,8 @@ OB_ENTRY(make)
     struct name name = name_of(args + 1, name_len);
     struct names_dir names = open_for(&tree, who, args->dir, name, &dir);
     check_kind(who, args);
-    begin(&tree, who, &dir, args, &node);
+    begin(&tree, who, &dir, args->mode, &node);
+    node.record.rdev = args->rdev;
     if (kind_of(&node.record) == LINK)
         put_target(&tree, &node, name.at + name.len, args->target_len);
     if (is_directory(&node.record)) {
@@ -135,10 +145,33 @@ OB_ENTRY(make)
         node.record.body = names_new(tree.table);
         node.record.parent = dir.inode.number;
     }
-    add(&names, name, &node);
-    names_changed(&dir, &names);
-    put(&tree, &dir);
-    put(&tree, &node);
+    add_new(&tree, &names, name, &node, &dir);
+    return answer_both(&node, &dir);
+}
+
+/* Opens what has a name already. */
+static void open_found(struct user who, const struct fs_answer *node, uint32_t want)
+{
+    if (want & FS_EXCL || kind_of(&node->record) != FILE)
+        FAIL(E_EXIST, "the directory has this name already");
+    must_open(who, &node->record, want);
+}
+
+OB_ENTRY(create)
+{
+    const struct fs_create_args *args = OB_ARGS(struct fs_create_args);
+    struct tree tree = the_tree();
+    struct user who = user_of(&tree, &args->who);
+    struct fs_answer dir, node;
+    struct name name = name_behind(sizeof *args);
+    struct names_dir names = open_dir(&tree, who, args->dir, MAY_EXECUTE, &dir);
+    if (find(&tree, &names, name, &node)) {
+        open_found(who, &node, args->want);
+        return answer_both(&node, &dir);
+    }
+    must(who, &dir.record, MAY_WRITE);
+    begin(&tree, who, &dir, (uint32_t)FILE << 12 | (args->mode & RIGHTS), &node);
+    add_new(&tree, &names, name, &node, &dir);
     return answer_both(&node, &dir);
 }
 
@@ -360,10 +393,10 @@ OB_ENTRY(list)
     struct tree tree = the_tree();
     struct fs_answer dir, node;
     struct user who = user_of(&tree, &args->who);
-    load(&tree, args->dir, &dir);
-    if (dir.record.nlink == 0)
+    if (!is_there(&tree, args->dir, &dir) || dir.record.nlink == 0)
         return 0;
-    struct names_dir names = open_dir(&tree, who, args->dir, MAY_READ, &dir);
+    uint32_t want = who.granted & MAY_READ ? 0 : MAY_READ;
+    struct names_dir names = open_dir(&tree, who, args->dir, want, &dir);
     unsigned char *out = ob_out();
     uint64_t cap = ob_out_cap(), len = 0, at = args->at;
     struct {
@@ -489,8 +522,10 @@ static void set_mode(struct user who, const struct fs_attr_args *args, struct in
     if (!owns(who, record))
         FAIL(E_PERM, "only the owner sets rights");
     uint32_t rights = args->mode & RIGHTS;
-    if (who.uid != 0 && !is_in(who, record->gid))
-        rights &= ~SETGID;
+    bool is_kept = is_directory(record) && record->mode & SETGID;
+    /* The client's system takes it off where it does not count this user to the group. */
+    if (rights & SETGID && !is_kept && who.uid != 0 && !is_in(who, record->gid))
+        FAIL(E_PERM, "only a member of its group, as the server counts, makes it set-gid");
     record->mode = (record->mode & ~RIGHTS) | rights;
 }
 

@@ -13,8 +13,9 @@
  *
  * RIGHTS are checked here, with the user that the caller says it works for: whoever may execute
  * these entries may say any. User 0 may everything, unless the file system squashes it; then it is
- * user and group FS_NOBODY. A file's owner may read and write it whatever its mode says, as with
- * NFS: who opened it was allowed to, before the mode was changed.
+ * user and group FS_NOBODY. `open`, `create` and `list` check the mode; what they grant, later
+ * requests on the same opening have (struct fs_grant), whoever makes them. Without a grant, a
+ * file's owner may read and write it whatever its mode says, as with NFS.
  *
  * FAILURES are errno(3)'s numbers of Linux, + FS_ERRNO. Those of the modules below are ENOSPC, if
  * they say full (ALLOC_E_FULL, TABLE_E_FULL, BLOCKS_E_FULL, INODE_E_FULL, NAMES_E_FULL); EMLINK for
@@ -91,10 +92,12 @@
 #define FS_RESIZE 2u
 #define FS_KEEP_TIMES 4u
 #define FS_SET 8u
-/* Of `access`. */
+/* Of `access`, `open` and `create`. */
 #define FS_MAY_EXECUTE 1u
 #define FS_MAY_WRITE 2u
 #define FS_MAY_READ 4u
+/* Of `create`: there must be nothing of that name. */
+#define FS_EXCL 8u
 /* Of `seek`. */
 #define FS_SEEK_DATA 3u
 #define FS_SEEK_HOLE 4u
@@ -105,12 +108,20 @@
 /* The tenant of the service itself, which is user 0 also where user 0 of clients is nobody. The
  * service writes the tenant of every client. */
 #define FS_SERVICE 65535u
+/* What an opening was granted when it was made: `rights` (FS_MAY_READ, FS_MAY_WRITE). `proof` is the
+ * service's, which clears the rights of a grant that it has not made. */
+struct fs_grant {
+    uint64_t proof[2];
+    uint32_t rights, zero;
+};
+
 /* Who asks: the groups beside `gid`, as many as `groups_len` says; the tenant that pays for what is
- * made, 0 for nobody. */
+ * made, 0 for nobody; and what the opening of the inode was granted, if there is one. */
 struct fs_who {
     uint32_t uid, gid;
     uint16_t groups_len, tenant;
     uint32_t groups[13];
+    struct fs_grant grant;
 };
 
 /* An inode: the generation says whether its number was used again since. */
@@ -181,6 +192,16 @@ struct fs_make_args {
     uint32_t mode, target_len;
     uint64_t rdev;
 };
+/* create: a file of that name, which follows, unless there is one, which is opened instead: EACCES
+ * if the user may not all of `want`, EEXIST if it is no file, or with FS_EXCL. `opening` is the
+ * service's: the number by which the client calls the opening. Result struct fs_answer[2]: it, and
+ * the directory. The service adds a struct fs_grant. */
+struct fs_create_args {
+    struct fs_who who;
+    struct fs_inode dir;
+    uint64_t opening;
+    uint32_t mode, want; /* FS_MAY_READ, FS_MAY_WRITE, FS_EXCL */
+};
 /* link: one more name, which follows, for an inode. Result struct fs_answer[2]: it, and the
  * directory. */
 struct fs_link_args {
@@ -209,11 +230,14 @@ struct fs_access_args {
     uint32_t want, zero;
 };
 /* list, read-only: names from the place `at` on, as far as there is room: for each struct
- * fs_listed, the name, zeroes up to a multiple of 8. `.` and `..` are not among them. */
+ * fs_listed, the name, zeroes up to a multiple of 8. `.` and `..` are not among them. A directory
+ * that has been removed has no names. If `want` is FS_MAY_READ, the service adds a struct fs_grant
+ * for those who list the rest. */
 struct fs_list_args {
     struct fs_who who;
     struct fs_inode dir;
     uint64_t at;
+    uint32_t want, zero;
 };
 struct fs_listed {
     uint64_t next; /* the place behind it */
@@ -290,6 +314,15 @@ struct fs_read_args {
     struct fs_who who;
     struct fs_inode inode;
     uint64_t offset, len;
+};
+/* open, read-only; files only: as `read` of the first `len` bytes, if the user may all of `want`;
+ * else EACCES. A file that may be executed may be read. `opening` is as that of `create`. The
+ * service adds a struct fs_grant behind struct fs_answer. */
+struct fs_open_args {
+    struct fs_who who;
+    struct fs_inode inode;
+    uint64_t opening;
+    uint32_t want, len; /* FS_MAY_READ, FS_MAY_WRITE */
 };
 /* seek, read-only: result uint64_t, the first place at `offset` or behind it where the file has
  * blocks (FS_SEEK_DATA; ENXIO if there is none) or has none (FS_SEEK_HOLE; at the latest its size).

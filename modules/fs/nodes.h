@@ -55,15 +55,20 @@ static uint64_t take_memory(const struct tree *tree, uint64_t len)
 static uint32_t kind_of(const struct inode *record) { return record->mode >> 12 & 15; }
 static bool is_directory(const struct inode *record) { return kind_of(record) == DIRECTORY; }
 
-static void load(const struct tree *tree, struct fs_inode inode, struct fs_answer *node)
+static bool is_there(const struct tree *tree, struct fs_inode inode, struct fs_answer *node)
 {
     const struct inode *record = &node->record;
-    if (!inode_find(tree->inodes, inode.number, &node->record)
-        || record->generation != inode.generation
-        /* Some of its blocks have still to be given back. */
-        || (record->nlink == 0 && record->holds == 0))
-        FAIL(E_STALE, "this inode is gone");
     node->inode = inode;
+    return inode_find(tree->inodes, inode.number, &node->record)
+        && record->generation == inode.generation
+        /* Else some of its blocks have still to be given back. */
+        && (record->nlink != 0 || record->holds != 0);
+}
+
+static void load(const struct tree *tree, struct fs_inode inode, struct fs_answer *node)
+{
+    if (!is_there(tree, inode, node))
+        FAIL(E_STALE, "this inode is gone");
 }
 
 static void load_file(const struct tree *tree, struct fs_inode inode, struct fs_answer *node)
@@ -187,9 +192,9 @@ static void put_or_give(const struct tree *tree, struct fs_answer *node, uint32_
 
 /* ---- Rights ------------------------------------------------------------------------------- */
 
-/* Who asks, in this file system. */
+/* Who asks, in this file system, and what the opening was granted that is used. */
 struct user {
-    uint32_t uid, gid, groups_len, tenant;
+    uint32_t uid, gid, groups_len, tenant, granted;
     const uint32_t *groups;
 };
 
@@ -197,9 +202,11 @@ static struct user user_of(const struct tree *tree, const struct fs_who *who)
 {
     if (who->groups_len > FS_GROUPS_MAX)
         FAIL(E_INVAL, "a user is said to be in up to 13 groups beside the first one");
+    struct user user = {who->uid,    who->gid,          who->groups_len,
+                        who->tenant, who->grant.rights, who->groups};
     if (who->uid == 0 && who->tenant != FS_SERVICE && (tree->flags & FS_SQUASH_ROOT))
-        return (struct user){FS_NOBODY, FS_NOBODY, 0, who->tenant, who->groups};
-    return (struct user){who->uid, who->gid, who->groups_len, who->tenant, who->groups};
+        user.uid = user.gid = FS_NOBODY, user.groups_len = 0;
+    return user;
 }
 
 static bool is_in(struct user who, uint32_t gid)
@@ -229,17 +236,27 @@ static bool owns(struct user who, const struct inode *record)
     return who.uid == 0 || who.uid == record->uid;
 }
 
-/* Who has opened a file may read it, whatever its mode says by now; a program that is executed is
- * read, too. */
+/* A program that is executed is read. */
 static void must_read(struct user who, const struct inode *record)
 {
-    if (!owns(who, record) && !may(who, record, MAY_READ))
+    if (!(who.granted & MAY_READ) && !owns(who, record) && !may(who, record, MAY_READ))
         must(who, record, MAY_EXECUTE);
 }
 
 static void must_write(struct user who, const struct inode *record)
 {
-    if (!owns(who, record))
+    if (!(who.granted & MAY_WRITE) && !owns(who, record))
+        must(who, record, MAY_WRITE);
+}
+
+/* Opening: the mode counts for the owner, too. */
+static void must_open(struct user who, const struct inode *record, uint32_t want)
+{
+    if (want & ~(uint32_t)(MAY_READ | MAY_WRITE))
+        FAIL(E_INVAL, "a file is opened to be read or written");
+    if (want & MAY_READ && !may(who, record, MAY_READ))
+        must(who, record, MAY_EXECUTE);
+    if (want & MAY_WRITE)
         must(who, record, MAY_WRITE);
 }
 
@@ -307,11 +324,12 @@ static struct names_dir names_of(const struct tree *tree, const struct fs_answer
 static struct names_dir open_dir(const struct tree *tree, struct user who, struct fs_inode inode,
                                  uint32_t want, struct fs_answer *dir)
 {
-    load(tree, inode, dir);
-    if (!is_directory(&dir->record))
+    bool is_left = is_there(tree, inode, dir);
+    if (is_left && !is_directory(&dir->record))
         FAIL(E_NOTDIR, "this is no directory");
-    must(who, &dir->record, want);
-    if (dir->record.nlink == 0)
+    if (is_left)
+        must(who, &dir->record, want);
+    if (!is_left || dir->record.nlink == 0)
         FAIL(E_NOENT, "the directory has been removed");
     return names_of(tree, dir);
 }

@@ -212,6 +212,7 @@ pub const SUITES: &[Suite] = &[
             "outboard-fs::mount_meta",
             "outboard-fs::locks",
             "outboard-fs::coherence",
+            "outboard-fs::openings",
             "outboard-fs::one_sided",
             "outboard-fs::rdma",
             "outboard::fs",

@@ -4,10 +4,10 @@ use super::error::FsError;
 use super::{FsCaller, FsClient, whole};
 use crate::one_sided::{list, look_up, record_of, target_of, xattr_names_of, xattr_of};
 use crate::protocol::{
-    FsAnswer, FsAttrArgs, FsInode, FsInodeArgs, FsLayout, FsLinkArgs, FsListArgs, FsListed,
-    FsMakeArgs, FsNameArgs, FsRenameArgs, FsSeekArgs, FsServing, FsShareArgs, FsStats, FsWalkArgs,
-    FsXattrArgs, SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE, SET_MTIME, SET_MTIME_NOW, SET_UID,
-    is_name, is_target, parse_list, parse_walk,
+    FsAnswer, FsAttrArgs, FsCreateArgs, FsGrant, FsInode, FsInodeArgs, FsLayout, FsLinkArgs,
+    FsListArgs, FsListed, FsMakeArgs, FsNameArgs, FsRenameArgs, FsSeekArgs, FsServing, FsShareArgs,
+    FsStats, FsWalkArgs, FsXattrArgs, MAY_READ, SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE,
+    SET_MTIME, SET_MTIME_NOW, SET_UID, is_name, is_target, parse_list, parse_walk,
 };
 
 /// What a new inode is to be.
@@ -194,9 +194,10 @@ impl FsClient {
     }
 
     /// Notes which directory a change is about.
-    fn changes_names(&self, entry: &str, args: &[u8]) {
+    pub(super) fn changes_names(&self, entry: &str, args: &[u8]) {
         let dir = match entry {
             "make" => FsMakeArgs::split(args).map(|(args, _)| args.dir),
+            "create" => FsCreateArgs::split(args).map(|(args, _)| args.dir),
             "link" => FsLinkArgs::split(args).map(|(args, _)| args.dir),
             _ => FsNameArgs::split(args).map(|(args, _)| args.dir),
         };
@@ -260,13 +261,36 @@ impl FsClient {
         dir: FsInode,
         at: u64,
     ) -> Result<Vec<ListedName>, FsError> {
+        self.list_to_go_on(caller, dir, at).map(|(names, _)| names)
+    }
+
+    /// As [`list`](Self::list), and the caller for whom the rest of an open directory is listed,
+    /// whatever its mode is by then.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn list_to_go_on(
+        &self,
+        caller: &FsCaller,
+        dir: FsInode,
+        at: u64,
+    ) -> Result<(Vec<ListedName>, FsCaller), FsError> {
         if let Some(names) = self.read_region(("list", dir, at), |view| list(view, dir, at)) {
-            return Ok(names);
+            return Ok((names, *caller));
         }
-        let result = self.ask(caller, "list", &FsListArgs { who: caller.who, dir, at }.bytes())?;
-        let names = parse_list(&result, at).ok_or(FsError::Answer { entry: "list" })?;
+        const NO_LIST: FsError = FsError::Answer { entry: "list" };
+        let want = if self.tells_opens && caller.who.grant.rights == 0 { MAY_READ } else { 0 };
+        let args = FsListArgs { who: caller.who, dir, at, want, zero: 0 };
+        let result = self.ask(caller, "list", &args.bytes())?;
+        let (mut names, mut caller) = (&result[..], *caller);
+        if want != 0 {
+            let end = result.len().checked_sub(FsGrant::LEN).ok_or(NO_LIST)?;
+            let (listed, grant) = result.split_at(end);
+            (names, caller.who.grant) = (listed, whole(grant, "list")?);
+        }
+        let names = parse_list(names, at).ok_or(NO_LIST)?;
         let owned = |name: &[u8], head| ListedName { head, name: name.to_vec() };
-        Ok(names.into_iter().map(|one| owned(one.name, one.head)).collect())
+        Ok((names.into_iter().map(|one| owned(one.name, one.head)).collect(), caller))
     }
 
     /// What a symbolic link says.

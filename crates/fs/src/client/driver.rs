@@ -12,7 +12,7 @@ use outboard_active::{
 };
 use outboard_verbs::{AdaptiveSpin, Context};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -120,8 +120,8 @@ pub(super) struct DrivenClient {
     on_notice: Option<TakeBytes>,
     /// What is told of later connections. It does not wait.
     on_connection: Option<Box<dyn Fn() + Send>>,
-    /// Inodes that are open here: each connection is told of them.
-    opened: HashSet<(u64, u64)>,
+    /// What is open here, by its numbers: each later connection is told of it.
+    opened: HashMap<u64, FsInode>,
     /// The connection that was told.
     told: u64,
     /// Whether the service is told that leases are kept here.
@@ -152,7 +152,7 @@ impl CallDriver {
         let context = client.context().clone();
         let (waiting, spin, returned) = (HashMap::new(), AdaptiveSpin::default(), Vec::new());
         let (is_led, begun, told) = (false, 0, client.connections());
-        let (on_notice, on_connection, opened) = (None, None, HashSet::new());
+        let (on_notice, on_connection, opened) = (None, None, HashMap::new());
         let driven = DrivenClient {
             client,
             region,
@@ -266,19 +266,33 @@ impl CallDriver {
     pub(super) fn note(&self, note: &FsNote) {
         let mut driven = self.lock();
         match note {
-            FsNote::Opened { inode } => {
-                driven.opened.insert((inode.number, inode.generation));
-            }
-            FsNote::Closed { inode } => {
-                driven.opened.remove(&(inode.number, inode.generation));
-            }
             FsNote::Keeps => driven.keeps = true,
             FsNote::KeepsNothing => driven.keeps = false,
-            FsNote::Here | FsNote::InvalidatedAck { .. } => {}
+            _ => {}
         }
-        // Where it cannot be sent the connection is lost, which the next call says.
-        let _sent = driven.client.note(&note.encode());
-        let _sent = driven.client.send_begun();
+        driven.send(note);
+    }
+
+    /// Which connection this is: higher after each one that was lost.
+    pub(super) fn connection(&self) -> u64 {
+        self.lock().client.connections()
+    }
+
+    /// A file was opened by a request that began over that connection.
+    pub(super) fn opened(&self, opening: u64, inode: FsInode, connection: u64) {
+        let mut driven = self.lock();
+        driven.opened.insert(opening, inode);
+        // It may have been answered over the one before: saying it once more changes nothing.
+        if driven.client.connections() != connection {
+            driven.send(&FsNote::Opened { opening, inode });
+        }
+    }
+
+    /// A file was closed, or is not waited for.
+    pub(super) fn closed(&self, opening: u64) {
+        let mut driven = self.lock();
+        driven.opened.remove(&opening);
+        driven.send(&FsNote::Closed { opening });
     }
 
     /// Whether a call is over, as far as anything has come: nobody waits.
@@ -431,11 +445,17 @@ impl DrivenClient {
         if self.keeps {
             self.client.note(&FsNote::Keeps.encode())?;
         }
-        for (number, generation) in &self.opened {
-            let inode = FsInode { number: *number, generation: *generation };
-            self.client.note(&FsNote::Opened { inode }.encode())?;
+        for (opening, inode) in &self.opened {
+            let note = FsNote::Opened { opening: *opening, inode: *inode };
+            self.client.note(&note.encode())?;
         }
         Ok(())
+    }
+
+    fn send(&mut self, note: &FsNote) {
+        // Where it cannot be sent the connection is lost, which the next call says.
+        let _sent = self.client.note(&note.encode());
+        let _sent = self.client.send_begun();
     }
 
     fn hand_over(&mut self, executed: Executed) {

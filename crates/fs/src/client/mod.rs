@@ -7,7 +7,7 @@
 //!
 //! Modules in reading order: `driver` (one connection for many threads), `buffers` (memory for
 //! large transfers), `calls` (operations on names and attributes), `batch` (many of them),
-//! `transfer` (bytes), `walk` (whole trees), `scan` (files looked through), `locks`, `variant`,
+//! `transfer` (bytes), `open` (files that are open), `walk` (whole trees), `scan` (files looked through), `locks`, `variant`,
 //! `reader` (one-sided Reads), `rdma` (everything one-sided), `counts` (round trips), `unsynced`
 //! (what may be lost), `error`.
 
@@ -18,6 +18,7 @@ mod counts;
 mod driver;
 mod error;
 mod locks;
+mod open;
 mod rdma;
 mod reader;
 mod scan;
@@ -30,6 +31,7 @@ pub use batch::{ManyChange, ManyResult};
 pub use calls::{ChangedName, ListedName, NewInode, NewTime, NewTimes, RenamedInode};
 pub use error::FsError;
 pub use locks::{FsLock, LockHow, LockState};
+pub use open::{FsOpening, OpenedFile, wanted_by};
 pub use scan::PendingScan;
 pub(crate) use scan::words_of;
 pub use transfer::{ChangeWhat, FileRead, PendingChange, PendingRead, SyncWhen};
@@ -53,7 +55,7 @@ use rdma::RdmaVariant;
 use reader::OneSidedReader;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -142,6 +144,8 @@ pub struct FsClient {
     patience: FsPatience,
     tells_opens: bool,
     unsynced: UnsyncedNames,
+    /// The next opening's number.
+    openings: AtomicU64,
     fenced: FencedFiles,
     scanner: Mutex<Vec<u8>>,
     root: FsInode,
@@ -203,6 +207,7 @@ impl FsClient {
             patience: options.patience,
             tells_opens: options.tells_opens && options.variant != FsVariant::Rdma,
             unsynced: UnsyncedNames::default(),
+            openings: AtomicU64::new(1),
             fenced: FencedFiles::default(),
             scanner: Mutex::default(),
             root,

@@ -117,7 +117,7 @@ enum PendingCall<T> {
 #[derive(Debug)]
 pub struct PendingRead {
     call: PendingCall<FileRead>,
-    args: FsReadArgs,
+    asked: AskedRead,
 }
 
 /// A change that is under way.
@@ -143,24 +143,35 @@ impl FsClient {
     ) -> Result<PendingRead, FsError> {
         let len = len.min(TRANSFER_MAX) as u64;
         let args = FsReadArgs { who: caller.who, inode, offset, len };
+        let asked = AskedRead { entry: "read", args: args.bytes(), len };
         let call = match &self.rdma {
             Some(rdma) => {
-                let asked = (&self.trips, &|| self.goes_on(caller));
-                PendingCall::Over(rdma.read((asked.0, asked.1), &args)?)
+                let goes_on = || self.goes_on(caller);
+                PendingCall::Over(rdma.read((&self.trips, &goes_on), &args)?)
             }
-            None => PendingCall::Asked(self.begin_read_again(caller, &args)?),
+            None => PendingCall::Asked(self.begin_read_again(caller, &asked)?),
         };
-        Ok(PendingRead { call, args })
+        Ok(PendingRead { call, asked })
     }
 
     fn begin_read_again(
         self: &Arc<Self>,
         caller: &FsCaller,
-        args: &FsReadArgs,
+        asked: &AskedRead,
     ) -> Result<UnderWay, FsError> {
-        let is_long = args.len > INLINE_MAX as u64;
+        let is_long = asked.len > INLINE_MAX as u64;
         let buffer = if is_long { Some(self.buffer(caller)?) } else { None };
-        self.begin(caller, "read", &args.bytes(), buffer)
+        self.begin(caller, asked.entry, &asked.args, buffer)
+    }
+
+    /// Asks for bytes and waits for them: all that the service answers.
+    pub(super) fn read_whole(
+        self: &Arc<Self>,
+        caller: &FsCaller,
+        asked: AskedRead,
+    ) -> Result<Vec<u8>, FsError> {
+        let call = self.begin_read_again(caller, &asked)?;
+        asked.end(call, caller)
     }
 
     /// Reads; at most [`TRANSFER_MAX`] bytes, and none behind the end.
@@ -370,10 +381,28 @@ impl PendingRead {
     /// # Errors
     /// [`FsError`].
     pub fn end(self, caller: &FsCaller) -> Result<FileRead, FsError> {
-        let mut call = match self.call {
-            PendingCall::Asked(call) => call,
-            PendingCall::Over(read) => return Ok(read),
-        };
+        match self.call {
+            PendingCall::Asked(call) => {
+                let len = self.asked.len;
+                bytes_of(&self.asked.end(call, caller)?, len)
+            }
+            PendingCall::Over(read) => Ok(read),
+        }
+    }
+}
+
+/// A request for bytes of a file.
+#[derive(Debug)]
+pub(super) struct AskedRead {
+    pub(super) entry: &'static str,
+    pub(super) args: Vec<u8>,
+    /// How many, at most.
+    pub(super) len: u64,
+}
+
+impl AskedRead {
+    /// Waits for what the service answers.
+    fn end(&self, mut call: UnderWay, caller: &FsCaller) -> Result<Vec<u8>, FsError> {
         loop {
             let (outcome, bytes) = call.end_with_bytes(caller, NO_READ)?;
             let client = &call.client;
@@ -384,14 +413,14 @@ impl PendingRead {
                 Outcome::Unknown => return Err(FsError::TimedOut),
                 outcome => {
                     let inline = result_of(outcome)?;
-                    return bytes_of(&bytes.unwrap_or(Ok(inline))?, self.args.len);
+                    return bytes.unwrap_or(Ok(inline));
                 }
             }
             if client.is_late(call.begun) {
                 return Err(FsError::TimedOut);
             }
             let begun = call.begun;
-            call = client.begin_read_again(caller, &self.args)?;
+            call = client.begin_read_again(caller, self)?;
             call.begun = begun;
         }
     }

@@ -15,11 +15,11 @@ pub use offer::{MapOffer, TOKEN_LEN};
 pub use pages::PageCounts;
 
 use crate::client::{FsCaller, FsClient, FsError, TRANSFER_MAX};
-use crate::protocol::{FsInode, FsNote};
+use crate::protocol::FsInode;
 use outboard_cluster::waker::Waker;
 use outboard_mem::{LazyFill, MemError, SharedRegion, Space};
 use outboard_verbs::VerbsError;
-use pages::{PageReader, is_file};
+use pages::{Opened, PageReader, is_file};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
@@ -73,13 +73,12 @@ impl FileMap {
         caller: FsCaller,
         inode: FsInode,
     ) -> Result<Self, FileMapError> {
-        let answer = client.get(&caller, inode)?;
-        let size = answer.record.size;
-        if !is_file(&answer) {
+        if !is_file(&client.get(&caller, inode)?) {
             return Err(FileMapError::NoFile);
         }
-        // Whether it may be read is seen before somebody waits for a page.
-        client.read(&caller, inode, 0, 1)?;
+        let opened = Opened::new(client, &caller, inode)?;
+        let record = opened.record;
+        let size = record.size;
         let len = usize::try_from(size).map_err(|_| FileMapError::TooLong { size })?;
         if len == 0 {
             return Err(FileMapError::Empty);
@@ -87,9 +86,7 @@ impl FileMap {
         let memory = SharedRegion::memfd(c"outboard-fs-map", len, Space::OnDemand)?;
         let fill = memory.fill_lazily()?;
         let waker = Waker::new().map_err(|error| FileMapError::Machine(error.into()))?;
-        client.note(&FsNote::Opened { inode });
-        let version = answer.record.version;
-        let reader = PageReader::new(client.clone(), caller, (inode, version), fill);
+        let reader = PageReader::new(opened, (inode, record.version), fill);
         let mut map = Self { reader: Arc::new(reader), threads: Vec::new(), waker };
         for _ in 0..THREADS {
             map.start().map_err(FileMapError::Machine)?;

@@ -1,8 +1,8 @@
 //! Reading the pages that somebody waits for, and some behind them.
 
 use super::FileMapError;
-use crate::client::{FsCaller, FsClient, FsError};
-use crate::protocol::{FsAnswer, FsInode, FsNote};
+use crate::client::{FileRead, FsCaller, FsClient, FsError, FsOpening, OpenedFile};
+use crate::protocol::{FsAnswer, FsInode, FsRecord, MAY_READ};
 use outboard_cluster::waker::Waker;
 use outboard_mem::{LazyFill, MemError};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -28,14 +28,42 @@ pub struct PageCounts {
 /// See this file's first lines.
 #[derive(Debug)]
 pub(super) struct PageReader {
-    client: Arc<FsClient>,
-    caller: FsCaller,
+    opened: Opened,
     inode: FsInode,
     fill: LazyFill,
     is_over: AtomicBool,
     reads: AtomicU64,
     bytes: AtomicU64,
     state: Mutex<ReadState>,
+}
+
+/// A file that is open as long as this is.
+#[derive(Debug)]
+pub(super) struct Opened {
+    client: Arc<FsClient>,
+    opening: FsOpening,
+    /// Who has opened it.
+    caller: FsCaller,
+    /// The file as it was then.
+    pub(super) record: FsRecord,
+}
+
+impl Opened {
+    pub(super) fn new(
+        client: &Arc<FsClient>,
+        caller: &FsCaller,
+        inode: FsInode,
+    ) -> Result<Self, FsError> {
+        let OpenedFile { opening, answer, .. } = client.open(caller, inode, MAY_READ, 0)?;
+        let caller = opening.used_by(caller);
+        Ok(Self { client: Arc::clone(client), opening, caller, record: answer.record })
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.client.close(&self.opening);
+    }
 }
 
 #[derive(Debug)]
@@ -53,16 +81,11 @@ pub(super) fn is_file(answer: &FsAnswer) -> bool {
 }
 
 impl PageReader {
-    pub(super) fn new(
-        client: Arc<FsClient>,
-        caller: FsCaller,
-        (inode, version): (FsInode, u64),
-        fill: LazyFill,
-    ) -> Self {
+    pub(super) fn new(opened: Opened, (inode, version): (FsInode, u64), fill: LazyFill) -> Self {
         let (has_changed, failure, last) = (false, None, (0, 0));
         let state = Mutex::new(ReadState { version, has_changed, failure, last });
         let (reads, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { client, caller, inode, fill, is_over: AtomicBool::new(false), reads, bytes, state }
+        Self { opened, inode, fill, is_over: AtomicBool::new(false), reads, bytes, state }
     }
 
     fn lock(&self) -> MutexGuard<'_, ReadState> {
@@ -88,8 +111,7 @@ impl PageReader {
 
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Release);
-        self.client.note(&FsNote::Closed { inode: self.inode });
-        self.client.end();
+        self.opened.client.end();
     }
 
     /// Reads what threads wait for, until it is over.
@@ -120,7 +142,7 @@ impl PageReader {
 
     fn fetch(&self, offset: usize) -> Result<(), FileMapError> {
         let len = self.length_from(offset);
-        let read = self.client.read(&self.caller, self.inode, offset as u64, len)?;
+        let read = self.read(offset as u64, len)?;
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(read.bytes.len() as u64, Ordering::Relaxed);
         // Before the page is there: who has read it and asks then is told.
@@ -130,6 +152,11 @@ impl PageReader {
         self.place(offset, &read.bytes)?;
         drop(state);
         Ok(())
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Result<FileRead, FsError> {
+        let Opened { client, caller, .. } = &self.opened;
+        client.read(caller, self.inode, offset, len)
     }
 
     /// Places pages, of which the last one may end with the file. The one that somebody waits for
@@ -158,7 +185,7 @@ impl PageReader {
 
     /// See [`FileMap::refresh`](super::FileMap::refresh).
     pub(super) fn refresh(&self) -> Result<bool, FileMapError> {
-        let answer = self.client.get(&self.caller, self.inode)?;
+        let answer = self.opened.client.get(&self.opened.caller, self.inode)?;
         if !is_file(&answer) {
             return Err(FsError::Answer { entry: "get" }.into());
         }

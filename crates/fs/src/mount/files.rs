@@ -6,10 +6,10 @@
 use super::ahead::AheadPlan;
 use super::gather::{GatheredWrite, WriteGather};
 use crate::client::{
-    ChangeWhat, FileRead, FsCaller, FsClient, FsError, IMPATIENT, NewTimes, PendingChange,
-    PendingRead, ServiceRun, SyncWhen, TRANSFER_MAX,
+    ChangeWhat, FileRead, FsCaller, FsClient, FsError, FsOpening, IMPATIENT, NewTimes,
+    PendingChange, PendingRead, ServiceRun, SyncWhen, TRANSFER_MAX,
 };
-use crate::protocol::{FsAnswer, FsInode, FsRecord};
+use crate::protocol::{FsAnswer, FsInode, FsRecord, MAY_WRITE};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Writes of one inode under way, at most.
 const UNDER_WAY: usize = 4;
 /// The first read of a file that is opened for the first time brings so many bytes at most.
-pub(super) const FIRST_READ: u64 = 128 << 10;
+pub(super) const FIRST_READ: u32 = 128 << 10;
 
 /// What this mount has to write to an inode.
 #[derive(Debug)]
@@ -66,6 +66,16 @@ pub(super) struct SaidLater {
 pub(super) type ChangedHere<'a> = &'a dyn Fn(FsInode, &FsRecord);
 
 impl PendingWrites {
+    /// What is sent from now on is sent for this caller. One who sets attributes has not opened the
+    /// file: bytes are written by whom it was opened for.
+    fn is_for(&mut self, caller: &FsCaller) {
+        let grant = self.caller.who.grant;
+        self.caller = *caller;
+        if caller.who.grant.rights & MAY_WRITE == 0 {
+            self.caller.who.grant = grant;
+        }
+    }
+
     /// Whether nothing is held.
     fn is_clean(&self) -> bool {
         self.gather.is_empty() && self.later.is_empty()
@@ -133,10 +143,10 @@ impl OpenInode {
 
     /// What others have said here goes before, and attributes that bytes would change.
     fn make_way(&self, writes: &mut PendingWrites, caller: &FsCaller, changed: ChangedHere<'_>) {
-        if writes.caller.who != caller.who || !writes.later.is_empty() {
+        if !writes.caller.who.is_same_user(&caller.who) || !writes.later.is_empty() {
             self.settle_all(writes, changed);
         }
-        writes.caller = *caller;
+        writes.is_for(caller);
     }
 
     /// Sets attributes, soon; what is not known to the service then. `None` where the last opening
@@ -152,10 +162,10 @@ impl OpenInode {
             return Ok(None);
         }
         self.told(&mut writes)?;
-        if writes.caller.who != caller.who {
+        if !writes.caller.who.is_same_user(&caller.who) {
             self.settle_all(&mut writes, changed);
         }
-        writes.caller = *caller;
+        writes.is_for(caller);
         writes.later = writes.later.then(new);
         Ok(Some(SaidLater { new: writes.later, end: writes.end }))
     }
@@ -365,6 +375,9 @@ struct FileReader {
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) open: Arc<OpenInode>,
+    pub(super) opening: FsOpening,
+    /// Who has opened it.
+    opener: FsCaller,
     /// The flags of open(2).
     pub(super) flags: i32,
     /// Whether bytes may be read before they are asked for, and written after.
@@ -373,10 +386,26 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    pub(super) fn new(open: Arc<OpenInode>, flags: i32, keeps_bytes: bool, size: u64) -> Self {
+    pub(super) fn new(
+        open: Arc<OpenInode>,
+        (opening, opener): (FsOpening, &FsCaller),
+        flags: i32,
+        keeps_bytes: bool,
+        size: u64,
+    ) -> Self {
         let changes = open.changes.load(Ordering::Acquire);
         let reader = Mutex::new(FileReader { changes, size, ..FileReader::default() });
-        Self { open, flags, keeps_bytes, reader }
+        Self { open, opening, opener: *opener, flags, keeps_bytes, reader }
+    }
+
+    /// A caller with the rights of this opening.
+    pub(super) fn used_by(&self, caller: &FsCaller) -> FsCaller {
+        self.opening.used_by(caller)
+    }
+
+    /// The kernel itself, which writes mapped pages back for whom the file was opened.
+    pub(super) fn used_by_kernel(&self) -> FsCaller {
+        self.opening.used_by(&FsCaller { thread: 0, ..self.opener })
     }
 
     pub(super) fn is_append(&self) -> bool {

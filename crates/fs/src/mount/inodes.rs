@@ -4,7 +4,7 @@
 //! Only a number that was used again while the kernel still has the former inode, and that of the
 //! root directory, are others.
 
-use crate::protocol::{FsInode, FsRecord};
+use crate::protocol::{FsAnswer, FsInode, FsRecord};
 use std::collections::HashMap;
 
 /// The kernel's number of the root directory.
@@ -44,6 +44,8 @@ struct KnownInode {
     touched: u64,
     /// Of a directory that was looked up: the one above it, and how many moves there were then.
     above: Option<(u64, u64)>,
+    /// Of a directory, the record that the kernel was shown last.
+    dir: Option<Box<FsRecord>>,
 }
 
 /// See this file's first lines.
@@ -60,7 +62,7 @@ pub(super) struct InodeMap {
 
 impl KnownInode {
     fn new(inode: FsInode) -> Self {
-        Self { inode, told: 1, kept: None, version: 0, touched: 0, above: None }
+        Self { inode, told: 1, kept: None, version: 0, touched: 0, above: None, dir: None }
     }
 }
 
@@ -135,7 +137,17 @@ impl InodeMap {
     pub(super) fn shows(&mut self, node: u64, record: &FsRecord) -> bool {
         let Some(known) = self.by_node.get_mut(&node) else { return false };
         let before = std::mem::replace(&mut known.version, record.version);
+        if before != record.version && record.mode & libc::S_IFMT == libc::S_IFDIR {
+            known.dir = Some(Box::new(*record));
+        }
         before != 0 && before != record.version
+    }
+
+    /// A directory that is gone, for programs that have it open or work in it: its last attributes.
+    pub(super) fn removed_dir(&self, node: u64) -> Option<FsAnswer> {
+        let known = self.by_node.get(&node)?;
+        let record = **known.dir.as_ref()?;
+        Some(FsAnswer { inode: known.inode, record: FsRecord { nlink: 0, ..record } })
     }
 
     /// Whether the kernel may have bytes of a file.

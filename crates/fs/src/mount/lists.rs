@@ -30,16 +30,19 @@ struct ListPage {
 #[derive(Debug)]
 pub(super) struct OpenDirectory {
     pub(super) dir: FsInode,
+    /// Who has opened it: names are listed for that user.
+    opener: Mutex<FsCaller>,
     page: Mutex<Option<ListPage>>,
     /// Names that were removed here since the page was asked for.
     removed: Mutex<HashSet<Vec<u8>>>,
 }
 
-/// For whom names are listed, and for how long they are good.
+/// How names are listed, and for how long they are good.
 #[derive(Clone, Copy)]
 pub(super) struct ListOf<'a> {
     pub(super) client: &'a FsClient,
-    pub(super) caller: FsCaller,
+    /// The thread that waits.
+    pub(super) thread: u32,
     pub(super) keep: Duration,
     /// The clock of the map of inodes.
     pub(super) clock: &'a dyn Fn() -> u64,
@@ -59,8 +62,18 @@ pub(super) struct ListedAt<'a> {
 }
 
 impl OpenDirectory {
-    pub(super) fn new(dir: FsInode) -> Self {
-        Self { dir, page: Mutex::default(), removed: Mutex::default() }
+    pub(super) fn new(dir: FsInode, opener: FsCaller) -> Self {
+        let (page, removed) = (Mutex::default(), Mutex::default());
+        Self { dir, opener: Mutex::new(opener), page, removed }
+    }
+
+    /// Asks for names from a place on, for a thread that waits.
+    fn list(&self, client: &FsClient, thread: u32, at: u64) -> Result<Vec<ListedName>, FsError> {
+        let opener = || self.opener.lock().unwrap_or_else(PoisonError::into_inner);
+        let caller = FsCaller { thread, ..*opener() };
+        let (names, caller) = client.list_to_go_on(&caller, self.dir, at)?;
+        *opener() = caller;
+        Ok(names)
     }
 
     fn removed(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
@@ -92,7 +105,7 @@ impl OpenDirectory {
                 self.removed().clear();
                 (page.listed, page.clock) = (Instant::now(), (of.clock)());
                 page.asked = Some((of.ask)());
-                page.names = of.client.list(&of.caller, self.dir, page.at)?.into();
+                page.names = self.list(of.client, of.thread, page.at)?.into();
             }
             let Some(name) = page.names.front() else { return Ok(()) };
             let next = name.head.next.checked_add(DOTS).filter(|next| i64::try_from(*next).is_ok());

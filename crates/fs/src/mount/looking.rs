@@ -54,7 +54,7 @@ impl MountedTree {
         Ok(answer)
     }
 
-    fn learn(&self, asked: AskedAt, answer: &FsAnswer) {
+    pub(super) fn learn(&self, asked: AskedAt, answer: &FsAnswer) {
         if self.keeps_names {
             self.known().learn(asked, answer);
         }
@@ -155,6 +155,7 @@ impl MountedTree {
             None => match self.get(caller, inode) {
                 Err(FsError::Failed { errno: libc::ESTALE, text }) => {
                     let gone = self.recent().of_gone(inode, Instant::now());
+                    let gone = gone.or_else(|| self.inodes().removed_dir(node));
                     gone.ok_or(FsError::Failed { errno: libc::ESTALE, text })?
                 }
                 got => got?,

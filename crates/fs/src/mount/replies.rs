@@ -1,6 +1,6 @@
 //! How the kernel is answered: error numbers, and answers that have more than one form.
 
-use super::tree::OpenedFile;
+use super::tree::OpenedHere;
 use crate::client::FsError;
 use fuser::{Errno, FopenFlags, ReplyEmpty, ReplyXattr};
 
@@ -28,7 +28,7 @@ pub(super) fn reply_xattr(reply: ReplyXattr, size: u32, bytes: Result<Vec<u8>, F
     }
 }
 
-pub(super) fn open_flags(opened: &OpenedFile) -> FopenFlags {
+pub(super) fn open_flags(opened: &OpenedHere) -> FopenFlags {
     match (opened.is_direct, opened.keeps) {
         (true, _) => FopenFlags::FOPEN_DIRECT_IO,
         (false, true) => FopenFlags::FOPEN_KEEP_CACHE,

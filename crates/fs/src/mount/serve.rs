@@ -111,7 +111,7 @@ impl Filesystem for FsHandlers {
         atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
-        _handle: Option<FileHandle>,
+        handle: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
         _bkuptime: Option<SystemTime>,
@@ -120,7 +120,8 @@ impl Filesystem for FsHandlers {
     ) {
         let (atime, mtime) = (atime.map(new_time), mtime.map(new_time));
         let new = NewTimes { mode: mode.map(|mode| mode & 0o7777), uid, gid, atime, mtime };
-        let set = self.0.set_attributes(&caller_of(request), node.0, size, &new);
+        let resize = (size, handle.map(|handle| handle.0));
+        let set = self.0.set_attributes(&caller_of(request), node.0, resize, &new);
         self.reply_attr(reply, set);
     }
 
@@ -266,12 +267,14 @@ impl Filesystem for FsHandlers {
         handle: FileHandle,
         offset: u64,
         data: &[u8],
-        _write_flags: WriteFlags,
+        write_flags: WriteFlags,
         _flags: OpenFlags,
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.0.write(&caller_of(request), handle.0, offset, data) {
+        let caller = caller_of(request);
+        let is_kernel = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        match self.0.write((!is_kernel).then_some(&caller), handle.0, offset, data) {
             Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(WRITE_MAX)),
             Err(error) => reply.error(errno(&error)),
         }
@@ -369,8 +372,8 @@ impl Filesystem for FsHandlers {
         reply_empty(reply, self.0.sync(&caller_of(request), handle.0));
     }
 
-    fn opendir(&self, _: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.0.open_directory(node.0) {
+    fn opendir(&self, request: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.0.open_directory(&caller_of(request), node.0) {
             Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
             Err(error) => reply.error(errno(&error)),
         }
@@ -534,8 +537,8 @@ impl Filesystem for FsHandlers {
     fn lseek(
         &self,
         request: &Request,
-        node: INodeNo,
-        _handle: FileHandle,
+        _node: INodeNo,
+        handle: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
@@ -547,9 +550,9 @@ impl Filesystem for FsHandlers {
             _ => return reply.error(Errno::EINVAL),
         };
         let Ok(from) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
-        let found = self.0.inode(node.0).and_then(|inode| {
-            self.0.settle(&caller, inode);
-            self.client().seek(&caller, inode, from, which)
+        let found = self.0.file(handle.0).and_then(|file| {
+            self.0.settle(&caller, file.open.inode);
+            self.client().seek(&file.used_by(&caller), file.open.inode, from, which)
         });
         match found.map(i64::try_from) {
             Ok(Ok(place)) => reply.offset(place),

@@ -49,7 +49,7 @@ impl MountedTree {
         let ask = || self.ask();
         let of = ListOf {
             client: &self.client,
-            caller: *caller,
+            thread: caller.thread,
             keep: if self.client.is_one_sided() {
                 Duration::ZERO
             } else {

@@ -10,9 +10,11 @@ use super::locking::MountLocks;
 use super::notices::{TellLocks, TellOpen, handle_notices};
 use super::options::FsMountOptions;
 use super::recent::RecentLooks;
-use crate::client::{ChangeWhat, FsCaller, FsClient, FsError, NewInode, NewTimes, SyncWhen};
+use crate::client::{
+    ChangeWhat, FsCaller, FsClient, FsError, NewInode, NewTimes, OpenedFile, SyncWhen, wanted_by,
+};
 use crate::protocol::{
-    BLOCK_LEN, EXCHANGE, FsAnswer, FsInode, FsNote, FsRecord, FsShareArgs, FsWho,
+    BLOCK_LEN, EXCHANGE, EXCL, FsAnswer, FsInode, FsNote, FsRecord, FsShareArgs, FsWho,
 };
 use fuser::{FileAttr, Notifier, Request};
 use std::collections::HashMap;
@@ -46,9 +48,9 @@ pub(super) struct ShownInode {
     pub(super) keep_name: Duration,
 }
 
-/// An opened file, and whether the kernel's bytes of it are good.
+/// A file that the kernel has opened, and whether its bytes of it are good.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct OpenedFile {
+pub(super) struct OpenedHere {
     pub(super) handle: u64,
     pub(super) keeps: bool,
     pub(super) is_direct: bool,
@@ -182,7 +184,7 @@ impl MountedTree {
         &self,
         caller: &FsCaller,
         node: u64,
-        size: Option<u64>,
+        (size, handle): (Option<u64>, Option<u64>),
         new: &NewTimes,
     ) -> Result<ShownInode, FsError> {
         if size.is_none()
@@ -193,7 +195,10 @@ impl MountedTree {
         let inode = self.inode(node)?;
         let mut answer = None;
         if let Some(size) = size {
-            answer = Some(self.change(caller, inode, ChangeWhat::Resize(size), SyncWhen::Later)?);
+            let file = handle.and_then(|handle| self.file(handle).ok());
+            let caller = file.map_or(*caller, |file| file.used_by(caller));
+            answer =
+                Some(self.change(&caller, inode, ChangeWhat::Resize(size), SyncWhen::Later)?);
         } else {
             self.settle(caller, inode);
         }
@@ -312,34 +317,31 @@ impl MountedTree {
         open.for_each(|open| open.removes(name));
     }
 
-    /// Makes a file and opens it.
+    /// Makes a file and opens it; one that somebody has made since the kernel looked is opened.
     pub(super) fn create(
         &self,
         caller: &FsCaller,
         (parent, name): (u64, &[u8]),
         mode: u32,
         flags: i32,
-    ) -> Result<(ShownInode, OpenedFile), FsError> {
+    ) -> Result<(ShownInode, OpenedHere), FsError> {
         let dir = self.inode(parent)?;
-        let mode = libc::S_IFREG | (mode & 0o7777);
-        let asked = self.ask();
-        let made = self.client.make(caller, dir, name, &NewInode { mode, ..NewInode::default() });
-        let answer = match made {
-            // Somebody has made it since the kernel looked.
-            Err(FsError::Failed { errno: libc::EEXIST, .. }) if flags & libc::O_EXCL == 0 => {
-                self.client.find(caller, dir, name)?
+        let exclusive = if flags & libc::O_EXCL == 0 { 0 } else { EXCL };
+        let (asked, want) = (self.ask(), wanted_by(flags) | exclusive);
+        let (opening, changed) = self.client.create(caller, (dir, name), mode & 0o7777, want)?;
+        self.named_here(asked, (dir, name), &changed);
+        let begin = || -> Result<(ShownInode, FsAnswer), FsError> {
+            let mut answer = changed.made;
+            // The kernel believes that it is new.
+            if flags & libc::O_TRUNC != 0 && answer.record.size > 0 {
+                let (caller, what) = (opening.used_by(caller), ChangeWhat::Resize(0));
+                answer = self.change(&caller, answer.inode, what, SyncWhen::Later)?;
             }
-            made => {
-                let made = made?;
-                self.named_here(asked, (dir, name), &made);
-                made.made
-            }
+            Ok((self.found((parent, name), &answer)?, answer))
         };
-        if answer.record.mode & libc::S_IFMT != libc::S_IFREG {
-            return Err(FsError::of(libc::EEXIST));
-        }
-        let shown = self.found((parent, name), &answer)?;
-        let opened = self.opened((caller, shown.attr.ino.0), &answer, flags, None);
+        let (shown, answer) = begin().inspect_err(|_| self.client.close(&opening))?;
+        let file = OpenedFile { opening, answer, bytes: Vec::new() };
+        let opened = self.opened((caller, shown.attr.ino.0), file, flags);
         Ok((shown, opened))
     }
 
@@ -349,28 +351,24 @@ impl MountedTree {
         caller: &FsCaller,
         node: u64,
         flags: i32,
-    ) -> Result<OpenedFile, FsError> {
+    ) -> Result<OpenedHere, FsError> {
         let inode = self.inode(node)?;
         self.settle(caller, inode);
         let is_cold = self.options.keeps_bytes()
             && flags & libc::O_ACCMODE == libc::O_RDONLY
             && !self.inodes().has_kept(node);
-        if !is_cold {
-            let answer = self.get(caller, inode)?;
-            return Ok(self.opened((caller, node), &answer, flags, None));
-        }
-        let len = usize::try_from(FIRST_READ).unwrap_or(usize::MAX);
-        let read = self.client.read(caller, inode, 0, len)?;
-        Ok(self.opened((caller, node), &read.answer, flags, Some(read.bytes)))
+        let (asked, first) = (self.ask(), if is_cold { FIRST_READ } else { 0 });
+        let opened = self.client.open(caller, inode, wanted_by(flags), first)?;
+        self.learn(asked, &opened.answer);
+        Ok(self.opened((caller, node), opened, flags))
     }
 
     fn opened(
         &self,
         (caller, node): (&FsCaller, u64),
-        answer: &FsAnswer,
+        OpenedFile { opening, answer, bytes }: OpenedFile,
         flags: i32,
-        first: Option<Vec<u8>>,
-    ) -> OpenedFile {
+    ) -> OpenedHere {
         self.sees_at_open(node, &answer.record);
         let keeps = self.inodes().keeps(node, &answer.record);
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
@@ -384,21 +382,18 @@ impl MountedTree {
             UsedInode { open, users: 0 }
         });
         used.users += 1;
-        let is_first = used.users == 1;
         let open = Arc::clone(&used.open);
         if writes {
             open.is_opened_by(caller.thread);
         }
-        let file = OpenFile::new(open, flags, keeps_bytes, answer.record.size);
-        first.into_iter().for_each(|bytes| file.has_first(bytes));
+        let file = OpenFile::new(open, (opening, caller), flags, keeps_bytes, answer.record.size);
+        if !bytes.is_empty() {
+            file.has_first(bytes);
+        }
         table.next += 1;
         let handle = table.next;
         table.files.insert(handle, Arc::new(file));
-        drop(table);
-        if is_first {
-            self.client.note(&FsNote::Opened { inode: answer.inode });
-        }
-        OpenedFile { handle, keeps, is_direct }
+        OpenedHere { handle, keeps, is_direct }
     }
 
     pub(super) fn file(&self, handle: u64) -> Result<Arc<OpenFile>, FsError> {
@@ -409,23 +404,30 @@ impl MountedTree {
     /// Nobody has this opening of a file any more.
     pub(super) fn close(&self, caller: &FsCaller, handle: u64) {
         let Some(file) = self.table().files.remove(&handle) else { return };
-        let inode = file.open.inode;
         loop {
             // Before anybody can open it anew; what fails was told by flush, or has nobody to tell.
             file.open.settle(caller, &self.changes_here(self.ask()));
-            let mut table = self.table();
-            let Some(used) = table.inodes.get_mut(&inode) else { return };
-            if used.users > 1 {
-                used.users -= 1;
-                return;
-            }
-            // A chmod of another thread may have come since.
-            if file.open.close() {
-                table.inodes.remove(&inode);
+            if self.is_closed(&file.open) {
                 break;
             }
         }
-        self.client.note(&FsNote::Closed { inode });
+        self.client.close(&file.opening);
+    }
+
+    /// One opening of an inode less; false: something is held of it again.
+    fn is_closed(&self, open: &OpenInode) -> bool {
+        let mut table = self.table();
+        let Some(used) = table.inodes.get_mut(&open.inode) else { return true };
+        if used.users > 1 {
+            used.users -= 1;
+            return true;
+        }
+        // A chmod of another thread may have come since.
+        let is_closed = open.close();
+        if is_closed {
+            table.inodes.remove(&open.inode);
+        }
+        is_closed
     }
 
     pub(super) fn read(
@@ -437,12 +439,13 @@ impl MountedTree {
     ) -> Result<Vec<u8>, FsError> {
         let file = self.file(handle)?;
         self.locks.check(handle)?;
-        file.read(caller, offset, len, &self.changes_here(self.ask()))
+        file.read(&file.used_by(caller), offset, len, &self.changes_here(self.ask()))
     }
 
+    /// Writes for a caller; `None`: for whom the file was opened.
     pub(super) fn write(
         &self,
-        caller: &FsCaller,
+        caller: Option<&FsCaller>,
         handle: u64,
         offset: u64,
         bytes: &[u8],
@@ -451,6 +454,7 @@ impl MountedTree {
         self.locks.check(handle)?;
         let changed = self.changes_here(self.ask());
         let is_durable = file.sync_when();
+        let caller = &caller.map_or_else(|| file.used_by_kernel(), |caller| file.used_by(caller));
         if file.is_append() {
             let appended =
                 file.open.change(caller, ChangeWhat::Append(bytes), is_durable, &changed);
@@ -493,8 +497,8 @@ impl MountedTree {
         if mode & !(keep | punch | zero) != 0 {
             return Err(FsError::of(libc::EOPNOTSUPP));
         }
-        let changed = self.changes_here(self.ask());
-        let change = |what| file.open.change(caller, what, file.sync_when(), &changed).map(drop);
+        let (caller, changed) = (file.used_by(caller), self.changes_here(self.ask()));
+        let change = |what| file.open.change(&caller, what, file.sync_when(), &changed).map(drop);
         if mode & (punch | zero) != 0 {
             change(ChangeWhat::Punch { offset, len })?;
         }
@@ -520,7 +524,8 @@ impl MountedTree {
         }
         self.settle(caller, from.open.inode);
         let changed = self.changes_here(self.ask());
-        to.open.flush(caller, &changed)?;
+        let writer = to.used_by(caller);
+        to.open.flush(&writer, &changed)?;
         let size = self.client.get(caller, from.open.inode)?.record.size;
         let whole = len.min(size.saturating_sub(from_at)) / BLOCK_LEN;
         if whole == 0 {
@@ -536,24 +541,26 @@ impl MountedTree {
         };
         to.open.changed_elsewhere();
         let answer = match self.client.share(caller, &share) {
-            // The bytes can be copied.
-            Err(FsError::Failed { errno: libc::E2BIG | libc::EMLINK, .. }) => return Err(no()),
+            // The bytes can be copied, also by those who may no longer open the files.
+            Err(FsError::Failed { errno: libc::E2BIG | libc::EMLINK | libc::EACCES, .. }) => {
+                return Err(no());
+            }
             shared => shared?,
         };
         changed(to.open.inode, &answer.record);
         let end = to_at + whole * BLOCK_LEN;
         if answer.record.size < end {
-            to.open.change(caller, ChangeWhat::Write(end, b""), to.sync_when(), &changed)?;
+            to.open.change(&writer, ChangeWhat::Write(end, b""), to.sync_when(), &changed)?;
         }
         Ok(whole * BLOCK_LEN)
     }
 
-    pub(super) fn open_directory(&self, node: u64) -> Result<u64, FsError> {
+    pub(super) fn open_directory(&self, caller: &FsCaller, node: u64) -> Result<u64, FsError> {
         let dir = self.inode(node)?;
         let mut table = self.table();
         table.next += 1;
         let handle = table.next;
-        table.directories.insert(handle, Arc::new(OpenDirectory::new(dir)));
+        table.directories.insert(handle, Arc::new(OpenDirectory::new(dir, *caller)));
         Ok(handle)
     }
 

@@ -50,11 +50,12 @@ pub use scans::{
 };
 pub use serving::{FsServing, ServedReplica};
 pub use structures::{
-    FsAccessArgs, FsAnswer, FsAttrArgs, FsBlocksRun, FsExtent, FsInitArgs, FsInode, FsInodeArgs,
-    FsLinkArgs, FsListArgs, FsListed, FsMakeArgs, FsMapArgs, FsNameArgs, FsOrphan, FsOrphansArgs,
-    FsQuotaArgs, FsReadArgs, FsRecord, FsRemoved, FsRenameArgs, FsSeekArgs, FsShareArgs, FsStats,
-    FsSweepArgs, FsTakeArgs, FsTenant, FsTenantsArgs, FsTreeEntry, FsUnlinkArgs, FsWalkArgs,
-    FsWalked, FsWho, FsXattrArgs, GROUPS_MAX, NO_LIMIT, RECORD_ENTRIES,
+    FsAccessArgs, FsAnswer, FsAttrArgs, FsBlocksRun, FsCreateArgs, FsExtent, FsGrant, FsInitArgs,
+    FsInode, FsInodeArgs, FsLinkArgs, FsListArgs, FsListed, FsMakeArgs, FsMapArgs, FsNameArgs,
+    FsOpenArgs, FsOrphan, FsOrphansArgs, FsQuotaArgs, FsReadArgs, FsRecord, FsRemoved,
+    FsRenameArgs, FsSeekArgs, FsShareArgs, FsStats, FsSweepArgs, FsTakeArgs, FsTenant,
+    FsTenantsArgs, FsTreeEntry, FsUnlinkArgs, FsWalkArgs, FsWalked, FsWho, FsXattrArgs, GROUPS_MAX,
+    NO_LIMIT, RECORD_ENTRIES,
 };
 pub use walks::{
     FIND_APART, FIND_ATTRIBUTES, FIND_IS_APART, FIND_IS_ENTERED, FIND_IS_ERROR, FIND_IS_LEFT,
@@ -98,6 +99,8 @@ pub const MAY_EXECUTE: u32 = 1;
 pub const MAY_WRITE: u32 = 2;
 /// Of [`FsAccessArgs::want`].
 pub const MAY_READ: u32 = 4;
+/// Of [`FsCreateArgs::want`]: there must be nothing of that name.
+pub const EXCL: u32 = 8;
 /// Of [`FsSeekArgs::which`]: where bytes are.
 pub const SEEK_DATA: u64 = 3;
 /// Where none are.

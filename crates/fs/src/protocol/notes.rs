@@ -1,8 +1,8 @@
 //! What clients and the service tell each other beside executions.
 //!
-//! A client says which inodes its machine has open, so that an inode that has lost its names stays
-//! until then, and goes when the client does. The service says what a client must no longer keep;
-//! the client says when it does not.
+//! What a client has opened by `open` or `create` it says again on each later connection, and it
+//! says what it closes: an inode that has lost its names stays until then, and goes when the client
+//! does. The service says what a client must no longer keep; the client says when it does not.
 
 use super::structures::FsInode;
 use outboard_cluster::codec::{CodecError, Protocol};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The version of these messages.
-pub const NOTES: Protocol = Protocol::version(5);
+pub const NOTES: Protocol = Protocol::version(6);
 
 /// How long a client may keep what it was told, from when it asked.
 pub const LEASE: Duration = Duration::from_secs(5);
@@ -21,15 +21,17 @@ pub const HERE: Duration = Duration::from_secs(3);
 /// A client's message. It is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FsNote {
-    /// An inode has been opened for the first time here.
+    /// A file that was opened over an earlier connection is still open.
     Opened {
-        /// Which.
+        /// What the client calls the opening.
+        opening: u64,
+        /// Which file.
         inode: FsInode,
     },
-    /// Nobody here has an inode open any more.
+    /// A file has been closed, or the client no longer waits for its opening.
     Closed {
-        /// Which.
-        inode: FsInode,
+        /// What the client calls the opening.
+        opening: u64,
     },
     /// This client keeps names and attributes for [`LEASE`], and says what it keeps no longer.
     Keeps,

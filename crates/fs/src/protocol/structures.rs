@@ -21,9 +21,27 @@ impl FsWho {
     pub fn service() -> Self {
         Self { tenant: SERVICE_TENANT, ..Self::default() }
     }
+
+    /// Whether both are one user in the same groups, whatever they have opened.
+    #[must_use]
+    pub fn is_same_user(&self, other: &Self) -> bool {
+        let grant = self.grant;
+        *self == Self { grant, ..*other }
+    }
 }
 
 layouts! {
+    /// What an opening was granted when it was made, which later requests on it have, whoever makes
+    /// them.
+    FsGrant {
+        /// That the service has granted it. Clients keep it, and cannot make one.
+        proof: [u64; 2],
+        /// [`MAY_READ`](super::MAY_READ), [`MAY_WRITE`](super::MAY_WRITE).
+        rights: u32,
+        /// 0.
+        zero: u32,
+    }
+
     /// Who asks.
     FsWho {
         /// User.
@@ -36,6 +54,8 @@ layouts! {
         tenant: u16,
         /// Further groups. The service has its own word about them.
         groups: [u32; GROUPS_MAX],
+        /// Of the opening that is used. The service clears one that it has not made.
+        grant: FsGrant,
     }
 
     /// An inode: the generation says whether its number was used again since.
@@ -219,6 +239,21 @@ layouts! {
         rdev: u64,
     }
 
+    /// Arguments of `create`; the name follows. The answer is two [`FsAnswer`], the file and the
+    /// directory, and an [`FsGrant`].
+    FsCreateArgs {
+        /// Who asks.
+        who: FsWho,
+        /// The directory.
+        dir: FsInode,
+        /// What the client calls the opening.
+        opening: u64,
+        /// Rights of a file that is made.
+        mode: u32,
+        /// [`MAY_READ`](super::MAY_READ) and its like; [`EXCLUSIVE`](super::EXCL).
+        want: u32,
+    }
+
     /// Arguments of `link`; the name follows.
     FsLinkArgs {
         /// Who asks.
@@ -283,6 +318,10 @@ layouts! {
         dir: FsInode,
         /// From which place on.
         at: u64,
+        /// [`MAY_READ`](super::MAY_READ): an [`FsGrant`] follows the names.
+        want: u32,
+        /// 0.
+        zero: u32,
     }
 
     /// One name of `list`'s answer; the name follows, then zeroes up to a multiple of 8.
@@ -410,6 +449,21 @@ layouts! {
         offset: u64,
         /// Bytes at most.
         len: u64,
+    }
+
+    /// Arguments of `open`. The answer is an [`FsAnswer`], an [`FsGrant`], and the file's first
+    /// bytes.
+    FsOpenArgs {
+        /// Who asks.
+        who: FsWho,
+        /// Which file.
+        inode: FsInode,
+        /// What the client calls the opening.
+        opening: u64,
+        /// [`MAY_READ`](super::MAY_READ), [`MAY_WRITE`](super::MAY_WRITE).
+        want: u32,
+        /// Bytes at most.
+        len: u32,
     }
 
     /// Arguments of `seek`.

@@ -5,6 +5,7 @@
 //! is not known waits for them, for a bounded time. Executes nothing.
 
 use super::entries::has_who;
+use super::grants::GrantKey;
 use crate::protocol::{BatchHead, BatchItem, FsLayout, FsWho, GROUPS_MAX, NOBODY};
 use nix::unistd::{Gid, Uid, User, getgrouplist};
 use outboard_active::service::BackendCaller;
@@ -112,7 +113,7 @@ impl ServerAccounts {
         &mut self,
         caller: BackendCaller,
         mut request: Request,
-        now: Instant,
+        (grants, now): (&GrantKey, Instant),
     ) -> Option<Request> {
         let bound = self.rules.bound.get(&caller.node).copied();
         let is_as_said = bound.is_none() && self.rules.groups == GroupSource::Client;
@@ -129,10 +130,11 @@ impl ServerAccounts {
                 self.learn(uid, None, now + PATIENCE);
             }
         }
+        let grant = grants.checked(caller.node, (&request.entry, &request.args));
         for place in places {
             let Some((who, _)) = FsWho::split(&request.args[place..]) else { continue };
             let who = if is_as_said { who } else { self.person(who, bound) };
-            let bytes = FsWho { tenant: self.tenant(caller.node), ..who }.bytes();
+            let bytes = FsWho { tenant: self.tenant(caller.node), grant, ..who }.bytes();
             request.args[place..place + FsWho::LEN].copy_from_slice(&bytes);
         }
         Some(request)

@@ -42,7 +42,7 @@ impl FsBackend {
     pub(super) fn take_known(&mut self, now: Instant) {
         let early = if self.is_ready { std::mem::take(&mut self.early) } else { Vec::new() };
         for (caller, request) in early.into_iter().chain(self.accounts.turn(now)) {
-            let request = self.accounts.admit(caller, request, now);
+            let request = self.accounts.admit(caller, request, (&self.grants, now));
             if let Some(request) = request.and_then(|request| self.admitted(caller, request)) {
                 self.execute(request);
             }

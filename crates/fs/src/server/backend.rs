@@ -4,18 +4,23 @@
 //! requests have in memory are bounded in all: who comes when there are too many waits.
 
 use super::accounts::{ServerAccounts, UserRules};
-use super::call::{FsCall, FsWork, OwnWork, ReadWork};
+use super::call::{FsCall, FsWork, OwnWork};
 use super::durable::DurableCommits;
 use super::entries::EntryKind;
+use super::grants::GrantKey;
 use super::io::IoThreads;
 use super::leases::LeaseTable;
 use super::leasing::TouchedInodes;
+use super::lingering::LingeringInodes;
 use super::locking::LockService;
-use super::opens::OpenInodes;
+use super::opens::{OpenInodes, TooManyOpen};
 use super::pool::BlockPool;
 use super::report::FsCounters;
 use super::scan::ScanThreads;
-use crate::protocol::{FsLayout, FsNote, FsReadArgs, ROOT, failure_of_errno};
+use crate::protocol::{
+    FsAnswer, FsCreateArgs, FsLayout, FsNote, FsOpenArgs, MAY_READ, MAY_WRITE, ROOT,
+    failure_of_errno,
+};
 use crate::replica::fence;
 use crate::replica::shipping::ShippingState;
 use crate::store::{FsStore, SyncMode};
@@ -42,6 +47,10 @@ use std::time::{Duration, Instant};
 const UNDER_WAY_MAX: usize = 64 << 20;
 /// Bytes of one read, or of one change, at most.
 pub(super) const PIECE_MAX: usize = 4 << 20;
+/// Why nothing more is opened.
+const TOO_MANY_OPEN: &str = "this client has more files open than it may";
+/// Why an identity changes nothing.
+pub(super) const READS_ONLY: &str = "this identity may only look";
 /// Where a file system begins in its region.
 pub(super) const FS_ROOT: usize = 64;
 const _: () = assert!(FS_ROOT as u64 == ROOT, "one place");
@@ -101,9 +110,11 @@ pub struct FsBackend {
     pub(super) scanning: HashMap<u64, (PeerId, Arc<KillSwitch>)>,
     pub(super) pool: BlockPool,
     pub(super) opens: OpenInodes,
+    pub(super) grants: GrantKey,
     pub(super) locks: LockService,
     pub(super) leases: LeaseTable,
-    /// Inodes without names that somebody has open.
+    pub(super) lingering: LingeringInodes,
+    /// Inodes without names that somebody has open, or that linger.
     pub(super) nameless: HashSet<(u64, u64)>,
     pub(super) calls: HashMap<u64, FsCall>,
     own: HashMap<u64, OwnWork>,
@@ -153,8 +164,9 @@ impl FsBackend {
         }
         // The region's own number begins anew where the service has lost its memory.
         let was_served = store.status().last > 0;
+        let grants = GrantKey::new(&store.superblock().uuid);
         let store = DurableCommits::new(store, sync);
-        let data = Arc::clone(store.data());
+        let (data, blocks) = (Arc::clone(store.data()), store.data().block_count());
         let scans = ScanThreads::new(Arc::clone(&region), modules, data, waker.clone()).ok();
         Self {
             region,
@@ -166,11 +178,13 @@ impl FsBackend {
             io: IoThreads::new(Arc::clone(store.data()), waker),
             scans,
             scanning: HashMap::new(),
-            pool: BlockPool::new(store.data().block_count()),
+            pool: BlockPool::new(blocks),
             store,
             opens: OpenInodes::default(),
+            grants,
             locks: LockService::new(lock_marker),
             leases: LeaseTable::new(Instant::now(), was_served),
+            lingering: LingeringInodes::new(blocks),
             nameless: HashSet::new(),
             calls: HashMap::new(),
             own: HashMap::new(),
@@ -240,6 +254,10 @@ impl FsBackend {
     /// Ends a client's request at once.
     pub(super) fn answer(&mut self, token: u64, outcome: Outcome) {
         self.calls.remove(&token);
+        let is_done = matches!(outcome, Outcome::Done { .. });
+        if let Some(inode) = self.opens.answered(token, is_done) {
+            self.closed(inode);
+        }
         self.steps.push_back(BackendStep::Answer { token, outcome });
     }
 
@@ -313,12 +331,19 @@ impl FsBackend {
         match kind {
             EntryKind::Look => {
                 self.counters.looks += 1;
-                self.begin_look(caller, &request);
+                self.begin_look(caller, &mut request);
                 Some(request)
             }
             EntryKind::Stats => {
                 let tenant = self.accounts.tenant(caller.node);
                 self.calls.insert(token, call(FsWork::Stats(tenant)));
+                Some(request)
+            }
+            EntryKind::Create => {
+                self.counters.changes += 1;
+                let touched = TouchedInodes::of(&request.entry, &request.args);
+                let want = FsCreateArgs::split(&request.args).map_or(0, |(args, _)| args.want);
+                self.calls.insert(token, call(FsWork::Create { touched, node: caller.node, want }));
                 Some(request)
             }
             EntryKind::Change | EntryKind::Remove => {
@@ -364,7 +389,7 @@ impl FsBackend {
     ) -> bool {
         let (peer, token) = (caller.peer, request.token);
         if !caller.may_write {
-            self.fail(token, libc::EROFS, "this identity may only look");
+            self.fail(token, libc::EROFS, READS_ONLY);
             return false;
         }
         request.may_write = true;
@@ -378,31 +403,43 @@ impl FsBackend {
             let touched = TouchedInodes::of(&request.entry, &request.args);
             self.calls.insert(token, FsCall { peer, kind, request: None, work: FsWork::None });
             self.recall_touched((peer, token), &touched, &outcome);
+            let want = FsCreateArgs::split(&request.args).map_or(0, |(args, _)| args.want);
+            let outcome = match kind {
+                EntryKind::Create => self.created(token, (caller.node, want), outcome),
+                _ => outcome,
+            };
             self.conclude(token, outcome, true);
         }
         is_new
     }
 
-    fn begin_read(&mut self, caller: BackendCaller, mut request: Request) -> Option<Request> {
-        let token = request.token;
-        let Some((args, _)) = FsReadArgs::split(&request.args) else {
-            // The module says so.
-            return Some(request);
-        };
-        self.counters.reads += 1;
-        let len = usize::try_from(args.len).unwrap_or(usize::MAX);
-        if len > PIECE_MAX {
-            self.fail(token, libc::EINVAL, "a read asks for 4 MiB at most");
-            return None;
+    /// A file was made, or was there: its client has it open.
+    fn created(&mut self, token: u64, (node, want): (NodeId, u32), outcome: Outcome) -> Outcome {
+        match outcome {
+            Outcome::Done { mut result, seq } => {
+                if let Some((answer, _)) = FsAnswer::split(&result) {
+                    self.opens.made(token, answer.inode, Instant::now());
+                    let rights = want & (MAY_READ | MAY_WRITE);
+                    self.grants.grant(node, answer.inode, rights).put(&mut result);
+                }
+                Outcome::Done { result, seq }
+            }
+            outcome => outcome,
         }
-        let work =
-            ReadWork { offset: args.offset, version: 0, seq: 0, bytes: Vec::new(), tries: 0 };
-        let (peer, kept) = (caller.peer, Box::new(request.clone()));
-        let call =
-            FsCall { peer, kind: EntryKind::Read, request: Some(kept), work: FsWork::Read(work) };
-        self.calls.insert(token, call);
-        request.out_cap = crate::plan::room_for(len);
-        Some(request)
+    }
+
+    /// A request that opens a file has come: what others remove from now on is kept for it.
+    fn opens(&mut self, caller: BackendCaller, request: &Request) -> Result<(), TooManyOpen> {
+        let (args, token) = (&request.args, request.token);
+        match request.entry.as_str() {
+            "open" => FsOpenArgs::split(args).map_or(Ok(()), |(args, _)| {
+                self.opens.ask(token, (caller.peer, args.opening), Some(args.inode))
+            }),
+            "create" => FsCreateArgs::split(args).map_or(Ok(()), |(args, _)| {
+                self.opens.ask(token, (caller.peer, args.opening), None)
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn take_held(&mut self) {
@@ -445,13 +482,17 @@ impl RegionBackend for FsBackend {
     fn before(&mut self, caller: BackendCaller, request: Request) -> Option<Request> {
         // Whoever loads a module of its own may look at everything: it is for nobody.
         let is_known = request.module == self.module || request.module == super::modules::walks();
+        if request.module == self.module && self.opens(caller, &request).is_err() {
+            self.fail(request.token, libc::ENFILE, TOO_MANY_OPEN);
+            return None;
+        }
         let request = match is_known {
             // Who pays is known then.
             true if !self.is_ready && self.broken.is_none() => {
                 self.early.push((caller, request));
                 return None;
             }
-            true => self.accounts.admit(caller, request, Instant::now())?,
+            true => self.accounts.admit(caller, request, (&self.grants, Instant::now()))?,
             false => request,
         };
         self.admitted(caller, request)
@@ -464,7 +505,7 @@ impl RegionBackend for FsBackend {
         }
         let Some(call) = self.calls.get_mut(&token) else { return Some(outcome) };
         let peer = call.peer;
-        if let FsWork::Change(touched) = &mut call.work {
+        if let FsWork::Change(touched) | FsWork::Create { touched, .. } = &mut call.work {
             let touched = std::mem::take(touched);
             self.recall_touched((peer, token), &touched, &outcome);
         }
@@ -476,6 +517,10 @@ impl RegionBackend for FsBackend {
             (EntryKind::Stats, FsWork::Stats(tenant)) => {
                 let outcome = self.with_quota(*tenant, outcome);
                 self.answer(token, outcome);
+            }
+            (EntryKind::Create, FsWork::Create { node, want, .. }) => {
+                let outcome = self.created(token, (*node, *want), outcome);
+                self.conclude(token, outcome, false);
             }
             (EntryKind::Remove, _) => {
                 self.removed(&outcome);
@@ -492,13 +537,12 @@ impl RegionBackend for FsBackend {
 
     fn note(&mut self, caller: BackendCaller, bytes: &[u8]) -> Result<(), ServiceError> {
         match FsNote::decode(bytes)? {
-            FsNote::Opened { inode } => {
-                if !self.opens.open(caller.peer, inode) {
-                    return Err("it has more inodes open than a client may".into());
-                }
+            FsNote::Opened { opening, inode } => {
+                let opened = self.opens.open((caller.peer, opening), Some(inode));
+                opened.map_err(|_| TOO_MANY_OPEN)?;
             }
-            FsNote::Closed { inode } => {
-                if self.opens.close(caller.peer, inode) {
+            FsNote::Closed { opening } => {
+                if let Some(inode) = self.opens.close((caller.peer, opening)) {
                     self.closed(inode);
                 }
             }
@@ -544,6 +588,8 @@ impl RegionBackend for FsBackend {
         for inode in self.opens.expire(now) {
             self.closed(inode);
         }
+        let ended = self.lingering.expire(now);
+        self.linger_no_longer(ended);
         self.take_known(now);
         self.locks_turn(now);
         let released = self.leases.turn(now);
@@ -557,7 +603,8 @@ impl RegionBackend for FsBackend {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let deadlines = self.opens.deadline().into_iter().chain(self.orphans_at);
+        let lingers = self.lingering.deadline();
+        let deadlines = self.opens.deadline().into_iter().chain(self.orphans_at).chain(lingers);
         let others = [self.locks.deadline(), self.leases.deadline(), self.accounts.deadline()];
         deadlines.chain(others.into_iter().flatten()).min()
     }

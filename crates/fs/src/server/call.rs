@@ -4,7 +4,7 @@ use super::entries::EntryKind;
 use super::group::RemovedGroup;
 use super::leasing::{LookWork, TouchedInodes};
 use crate::plan::ChangePlan;
-use crate::protocol::{FsBlocksRun, FsChangeArgs, FsExtent, FsInode};
+use crate::protocol::{FsBlocksRun, FsChangeArgs, FsExtent, FsGrant, FsInode};
 use outboard_cluster::hub::PeerId;
 use outboard_offcode::Outcome;
 use outboard_offcode::executor::Request;
@@ -36,6 +36,8 @@ pub(super) enum FsWork {
     Look(LookWork),
     /// It changes what others may keep.
     Change(TouchedInodes),
+    /// As well; its client is granted what it wants of the file.
+    Create { touched: TouchedInodes, node: NodeId, want: u32 },
     /// What a tenant has and may have is added to its answer; 0: nobody's.
     Stats(u16),
     /// Bytes are read.
@@ -79,6 +81,9 @@ pub(super) struct BatchWork {
 #[derive(Debug)]
 pub(super) struct ReadWork {
     pub(super) offset: u64,
+    pub(super) len: usize,
+    /// What its client is granted by it: it opens the file.
+    pub(super) grant: Option<FsGrant>,
     /// The version of the record with whose extents the bytes are read, and the last commit then.
     pub(super) version: u64,
     pub(super) seq: u64,

@@ -12,7 +12,9 @@ pub(super) enum EntryKind {
     Change,
     /// It may take the last name of an inode that somebody has open.
     Remove,
-    /// The service adds the bytes.
+    /// It opens a file, which is made unless it is there.
+    Create,
+    /// The service adds the bytes, and the grant of one that opens a file.
     Read,
     /// The service takes the bytes.
     Write,
@@ -38,6 +40,7 @@ const ENTRIES: &[(&str, EntryKind)] = &[
     ("list_xattr", EntryKind::Look),
     ("seek", EntryKind::Look),
     ("make", EntryKind::Change),
+    ("create", EntryKind::Create),
     ("link", EntryKind::Change),
     ("set", EntryKind::Change),
     ("set_xattr", EntryKind::Change),
@@ -47,6 +50,7 @@ const ENTRIES: &[(&str, EntryKind)] = &[
     ("rmdir", EntryKind::Remove),
     ("rename", EntryKind::Remove),
     ("read", EntryKind::Read),
+    ("open", EntryKind::Read),
     ("change", EntryKind::Write),
     ("sync", EntryKind::Sync),
     ("batch", EntryKind::Batch),
@@ -74,6 +78,6 @@ impl EntryKind {
 
     /// Whether it changes the region.
     pub(super) fn writes(self) -> bool {
-        matches!(self, Self::Change | Self::Remove | Self::Write | Self::Batch)
+        matches!(self, Self::Change | Self::Create | Self::Remove | Self::Write | Self::Batch)
     }
 }

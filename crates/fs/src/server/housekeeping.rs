@@ -171,9 +171,11 @@ impl FsBackend {
         }
     }
 
-    /// Nobody has an inode open any more.
+    /// No client has an inode open any more.
     pub(super) fn closed(&mut self, inode: FsInode) {
-        if self.nameless.remove(&(inode.number, inode.generation)) {
+        let key = (inode.number, inode.generation);
+        if self.nameless.contains(&key) && !self.lingering.has(inode) {
+            self.nameless.remove(&key);
             self.release(inode);
         }
     }
@@ -188,17 +190,17 @@ impl FsBackend {
         self.orphans_at.get_or_insert_with(|| Instant::now() + AGAIN_WAIT);
     }
 
-    /// Has the module keep an inode that loses its last name, while anybody has anything open.
+    /// Has the module keep an inode that loses its last name: one that is replaced, and any other
+    /// while a client has anything open.
     pub(super) fn hold_what_is_open(&self, request: &mut Request) {
-        if self.opens.is_empty() {
-            return;
-        }
         if request.entry == "rename" {
             if let Some((mut args, names)) = FsRenameArgs::split(&request.args) {
                 args.flags |= HOLD;
                 request.args = [args.bytes(), names.to_vec()].concat();
             }
-        // The arguments of `unlink_many` begin as those of one name.
+        } else if self.opens.is_empty() {
+            // Nothing is removed that anybody has.
+            // The arguments of `unlink_many` begin as those of one name.
         } else if let Some((mut args, name)) = FsNameArgs::split(&request.args) {
             args.flags |= HOLD;
             request.args = [args.bytes(), name.to_vec()].concat();
@@ -225,9 +227,17 @@ impl FsBackend {
                 self.reap();
             }
         } else if removed.nlink == 0 && removed.holds > 0 {
-            match self.opens.is_open(inode) {
-                true => drop(self.nameless.insert((inode.number, inode.generation))),
-                false => self.release(inode),
+            self.nameless.insert((inode.number, inode.generation));
+            let ended = self.lingering.add(inode, removed.blocks, Instant::now());
+            self.linger_no_longer(ended);
+        }
+    }
+
+    /// Inodes without names are given up unless they were opened meanwhile.
+    pub(super) fn linger_no_longer(&mut self, inodes: Vec<FsInode>) {
+        for inode in inodes {
+            if !self.opens.is_open(inode) {
+                self.closed(inode);
             }
         }
     }

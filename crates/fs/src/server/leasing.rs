@@ -6,9 +6,9 @@ use super::call::{FsCall, FsWork};
 use super::entries::EntryKind;
 use super::leases::{LeaseOn, RecalledLease};
 use crate::protocol::{
-    FsAnswer, FsAttrArgs, FsInode, FsLayout, FsLinkArgs, FsListArgs, FsMakeArgs, FsNameArgs,
-    FsNotice, FsRenameArgs, FsShareArgs, FsWalkArgs, FsXattrArgs, StalePart, parse_list,
-    parse_walk,
+    FsAnswer, FsAttrArgs, FsCreateArgs, FsGrant, FsInode, FsLayout, FsLinkArgs, FsListArgs,
+    FsMakeArgs, FsNameArgs, FsNotice, FsRenameArgs, FsShareArgs, FsWalkArgs, FsXattrArgs, MAY_READ,
+    StalePart, parse_list, parse_walk,
 };
 use outboard_active::Outcome;
 use outboard_active::service::{BackendCaller, BackendStep};
@@ -41,6 +41,10 @@ pub(super) struct LookWork {
     count: u64,
     /// The last commit when it began.
     since: u64,
+    /// Whether its client keeps what it is told.
+    keeps: bool,
+    /// What its client is granted of the directory.
+    grant: Option<FsGrant>,
 }
 
 impl TouchedInodes {
@@ -49,6 +53,7 @@ impl TouchedInodes {
         let inode = |inode| Self { dirs: Vec::new(), inode: Some(inode) };
         let touched = match entry {
             "make" => FsMakeArgs::split(args).map(|(args, _)| names(&[args.dir])),
+            "create" => FsCreateArgs::split(args).map(|(args, _)| names(&[args.dir])),
             "unlink" | "rmdir" => FsNameArgs::split(args).map(|(args, _)| names(&[args.dir])),
             "rename" => FsRenameArgs::split(args).map(|(args, _)| names(&[args.from, args.to])),
             "link" => FsLinkArgs::split(args)
@@ -82,8 +87,10 @@ impl TouchedInodes {
 
 impl FsBackend {
     /// A client looks at something: if it keeps that, its leases begin.
-    pub(super) fn begin_look(&mut self, caller: BackendCaller, request: &Request) {
-        if !self.leases.is_keeper(caller.peer) {
+    pub(super) fn begin_look(&mut self, caller: BackendCaller, request: &mut Request) {
+        let keeps = self.leases.is_keeper(caller.peer);
+        let grant = self.begin_list(caller, request);
+        if !keeps && grant.is_none() {
             return;
         }
         let args = &request.args;
@@ -101,19 +108,34 @@ impl FsBackend {
             _ => return,
         };
         let since = self.region.seq();
-        if let Some(dir) = dir {
+        if let Some(dir) = dir.filter(|_| keeps) {
             self.grant(caller.peer, LeaseOn::Names(dir), since);
         }
-        let work = FsWork::Look(LookWork { how, count, since });
+        let work = FsWork::Look(LookWork { how, count, since, keeps, grant });
         let call = FsCall { peer: caller.peer, kind: EntryKind::Look, request: None, work };
         self.calls.insert(request.token, call);
     }
 
+    /// What a listing is granted, if it asks for that; there is room for it.
+    fn begin_list(&self, caller: BackendCaller, request: &mut Request) -> Option<FsGrant> {
+        let named = (request.entry == "list").then(|| FsListArgs::split(&request.args)).flatten();
+        let (args, _) = named.filter(|(args, _)| args.want == MAY_READ)?;
+        request.out_cap = request.out_cap.checked_sub(u32::try_from(FsGrant::LEN).ok()?)?;
+        Some(self.grants.grant(caller.node, args.dir, MAY_READ))
+    }
+
     /// What a client has looked at is answered.
-    pub(super) fn looked_at(&mut self, token: u64, peer: PeerId, look: LookWork, outcome: Outcome) {
+    pub(super) fn looked_at(
+        &mut self,
+        token: u64,
+        peer: PeerId,
+        look: LookWork,
+        mut outcome: Outcome,
+    ) {
         let mut found = Vec::new();
-        if let Outcome::Done { result, .. } = &outcome {
-            found = answered(look, result);
+        if let Outcome::Done { result, .. } = &mut outcome {
+            found = if look.keeps { answered(look, result) } else { Vec::new() };
+            look.grant.iter().for_each(|grant| grant.put(result));
         }
         // The answer comes first: what is stale in it is recalled behind it.
         self.answer(token, outcome);

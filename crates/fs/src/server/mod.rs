@@ -6,7 +6,8 @@
 //! service's loop waits for no disk: threads do.
 //!
 //! Modules in reading order: `durable` (the store, by the region's commits), `pool` (reserved
-//! blocks), `io` (what threads do), `opens` (who has what open), `locks` (who has locked what),
+//! blocks), `io` (what threads do), `opens` (who has what open), `grants` (what an
+//! opening may), `lingering` (what is about to be opened, perhaps), `locks` (who has locked what),
 //! `leases` (who keeps what), `entries` (what may be executed), `accounts` (for whom), `call` (a
 //! request that is kept), `report`, `backend` (all of it), `admission`, `reads`, `scan` and `scans`
 //! (files that are looked through), `hashes` (of files), `changes`, `batch` (many of them by one
@@ -22,12 +23,14 @@ mod call;
 mod changes;
 mod durable;
 mod entries;
+mod grants;
 mod group;
 mod hashes;
 mod housekeeping;
 mod io;
 mod leases;
 mod leasing;
+mod lingering;
 mod locking;
 mod locks;
 mod modules;

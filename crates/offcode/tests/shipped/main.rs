@@ -82,6 +82,7 @@ fn only_entries_that_write_are_said_to() {
         ("fs", "target"),
         ("fs", "walk"),
         ("fs", "access"),
+        ("fs", "open"),
         ("fs", "read"),
         ("fs", "seek"),
         ("fs", "orphans"),

@@ -47,6 +47,7 @@ const MODULES: [(&str, &[u8]); 6] = [
 /// Entries of the module that a client executes: those that make sense without a service.
 const ENTRIES: &[&str] = &[
     "access",
+    "create",
     "find",
     "get",
     "get_xattr",
@@ -54,6 +55,7 @@ const ENTRIES: &[&str] = &[
     "list",
     "list_xattr",
     "make",
+    "open",
     "remove_xattr",
     "rename",
     "rmdir",

@@ -107,6 +107,8 @@ struct Tree<'a> {
     groups: Vec<u32>,
     /// Who pays.
     tenant: u16,
+    /// What the opening that is used was granted.
+    granted: u32,
 }
 
 impl<'a> Tree<'a> {
@@ -122,7 +124,7 @@ impl<'a> Tree<'a> {
 
     /// User 0's.
     fn new(sides: &'a mut Sides) -> Self {
-        Self { sides, who: (0, 0), groups: Vec::new(), tenant: 0 }
+        Self { sides, who: (0, 0), groups: Vec::new(), tenant: 0, granted: 0 }
     }
 
     fn run(&mut self, entry: &str, all: &[u8]) -> Result<Vec<u8>, i32> {
@@ -141,6 +143,7 @@ impl<'a> Tree<'a> {
         let count = count | u32::from(self.tenant) << 16;
         let mut words = vec![pair(self.who.0, self.who.1), pair(count, groups[0])];
         words.extend(groups[1..].chunks(2).map(|two| pair(two[0], two[1])));
+        words.extend([0, 0, pair(self.granted, 0)]);
         words
     }
 
@@ -189,7 +192,7 @@ impl<'a> Tree<'a> {
     fn list(&mut self, dir: Id) -> Result<BTreeMap<Vec<u8>, Found>, i32> {
         let (mut at, mut all) = (0, BTreeMap::new());
         loop {
-            let listed = self.call("list", &[dir.0, dir.1, at], &[])?;
+            let listed = self.call("list", &[dir.0, dir.1, at, 0], &[])?;
             let mut rest = &listed[..];
             if rest.is_empty() {
                 return Ok(all);

@@ -71,11 +71,97 @@ fn further_groups_count_as_the_first_one_does() {
     let found = tree.set(file.id, MODE, (0o2711, 0, 0)).expect("its own");
     assert_eq!(found.mode & 0o7777, 0o2711, "it is in that group");
     tree.groups = vec![50];
-    let found = tree.set(file.id, MODE, (0o2711, 0, 0)).expect("its own");
-    assert_eq!(found.mode & 0o7777, 0o711, "it no longer is");
+    assert_eq!(tree.set(file.id, MODE, (0o2711, 0, 0)), Err(E_PERM), "it no longer is");
+    let found = tree.set(file.id, MODE, (0o711, 0, 0)).expect("its own");
+    assert_eq!(found.mode & 0o7777, 0o711);
     tree.set(file.id, UID | GID, (0, 7, 44)).expect("nothing changes");
-    let words = [&[pair(7, 70), 14][..], &[0; 6], &[dir.0, dir.1, 0]].concat();
+    let words = [&[pair(7, 70), 14][..], &[0; 9], &[dir.0, dir.1, 0, 0]].concat();
     assert_eq!(tree.run("list", &args(&words, b"")), Err(E_INVAL), "too many groups");
+}
+
+/// Of `open` and `create`.
+const WRITE: u32 = 2;
+const READ: u32 = 4;
+const EXCL: u32 = 8;
+
+#[test]
+fn what_an_opening_was_granted_holds_for_whoever_uses_it() {
+    let mut sides = Sides::new(REGION);
+    Tree::init(&mut sides, 1);
+    let mut tree = Tree::new(&mut sides);
+    tree.who = (7, 70);
+    let open = tree.make(ROOT, DIRECTORY | 0o777, b"open", b"");
+    assert_eq!(open.map(drop), Err(E_ACCES), "the root directory is user 0's");
+    tree.tenant = u16::MAX; // the service itself
+    tree.who = (0, 0);
+    let dir = tree.make(ROOT, DIRECTORY | 0o777, b"dir", b"").expect("made").id;
+    let file = tree.make(dir, FILE | 0o200, b"file", b"").expect("made").id;
+    tree.set(file, UID, (0, 7, 0)).expect("given");
+    tree.tenant = 0;
+    let open = |tree: &mut Tree<'_>, want| {
+        tree.call("open", &[file.0, file.1, 1, pair(want, 0)], &[]).map(drop)
+    };
+    let read = |tree: &mut Tree<'_>| tree.call("read", &[file.0, file.1, 0, 9], &[]).map(drop);
+    let resize = |tree: &mut Tree<'_>| {
+        tree.call("change", &[file.0, file.1, 0, 0, 0, 9, pair(2, 0)], &[]).map(drop)
+    };
+    tree.who = (7, 70);
+    assert_eq!((open(&mut tree, WRITE), open(&mut tree, READ)), (Ok(()), Err(E_ACCES)));
+    assert_eq!(open(&mut tree, READ | WRITE), Err(E_ACCES));
+    assert_eq!((read(&mut tree), open(&mut tree, 1)), (Ok(()), Err(E_INVAL)), "it is the owner");
+    for who in [(8, 80), (0, 0)] {
+        tree.who = who;
+        assert_eq!((open(&mut tree, WRITE), resize(&mut tree)), (Err(E_ACCES), Err(E_ACCES)));
+        tree.granted = WRITE;
+        assert_eq!((resize(&mut tree), read(&mut tree)), (Ok(()), Err(E_ACCES)));
+        tree.granted = READ;
+        assert_eq!((resize(&mut tree), read(&mut tree)), (Err(E_ACCES), Ok(())));
+        let seek = tree.call("seek", &[file.0, file.1, 0, 4], &[]);
+        assert_eq!(seek.map(|place| word(&place, 0)), Ok(0));
+        tree.granted = 0;
+    }
+    tree.who = (7, 70);
+    let shut = tree.make(dir, DIRECTORY, b"shut", b"").expect("made").id;
+    assert_eq!(tree.list(shut), Err(E_ACCES));
+    tree.granted = READ;
+    assert_eq!(tree.list(shut).map(|names| names.len()), Ok(0));
+}
+
+#[test]
+fn what_is_there_already_is_opened_by_who_may() {
+    let mut sides = Sides::new(REGION);
+    Tree::init(&mut sides, 0);
+    let mut tree = Tree::new(&mut sides);
+    let dir = tree.make(ROOT, DIRECTORY | 0o777, b"dir", b"").expect("made").id;
+    tree.who = (7, 70);
+    let create = |tree: &mut Tree<'_>, name: &[u8], want| {
+        let words = [dir.0, dir.1, 1, pair(0o444, want)];
+        tree.call("create", &words, &[name]).map(|answer| Found::new(&answer))
+    };
+    let made = create(&mut tree, b"file", READ | WRITE).expect("its mode counts from now on");
+    assert_eq!((made.uid, made.gid, made.mode), (7, 70, FILE | 0o444));
+    assert_eq!(create(&mut tree, b"file", READ | EXCL), Err(E_EXIST));
+    assert_eq!(create(&mut tree, b"file", WRITE), Err(E_ACCES));
+    tree.who = (8, 80);
+    assert_eq!(create(&mut tree, b"file", READ).map(|found| found.id), Ok(made.id));
+    tree.make(dir, DIRECTORY | 0o777, b"other", b"").expect("made");
+    assert_eq!(create(&mut tree, b"other", READ), Err(E_EXIST));
+    assert_eq!(create(&mut tree, b"..", READ), Err(E_INVAL));
+    assert_eq!(tree.find(dir, b"file").map(|found| found.id), Ok(made.id));
+}
+
+#[test]
+fn a_directory_that_is_gone_has_no_names() {
+    let mut sides = Sides::new(REGION);
+    Tree::init(&mut sides, 0);
+    let mut tree = Tree::new(&mut sides);
+    let dir = tree.make(ROOT, DIRECTORY | 0o777, b"dir", b"").expect("made").id;
+    tree.remove("rmdir", ROOT, b"dir").expect("removed");
+    assert_eq!(tree.list(dir).map(|names| names.len()), Ok(0));
+    assert_eq!(tree.find(dir, b"name"), Err(E_NOENT));
+    assert_eq!(tree.make(dir, FILE | 0o644, b"name", b""), Err(E_NOENT));
+    assert_eq!(tree.remove("unlink", dir, b"name"), Err(E_NOENT));
+    assert_eq!(tree.get(dir), Err(E_STALE));
 }
 
 #[test]
