@@ -118,6 +118,9 @@ static bool time_says(struct program *program, const struct inode *record)
                  : field == FIND_CTIME ? record->ctime_ns : record->btime_ns;
     if (field > FIND_BTIME)
         FAIL(E_INVAL, "there is no such time");
+    /* Later than any that the program can name. */
+    if (time < FS_TIME_FIRST)
+        time = INT64_MAX;
     return time > from && time <= to;
 }
 

@@ -54,6 +54,8 @@
 #define FS_TARGET_MAX 4095u
 /* Directories above one that is moved, at most. */
 #define FS_DEPTH_MAX 4096u
+/* The first time, -2^31 s: nanoseconds since 1970 wrap, and those below it are later than 2262. */
+#define FS_TIME_FIRST (-2147483648 * INT64_C(1000000000))
 /* Bytes of a file, at most. */
 #define FS_SIZE_MAX ((uint64_t)1 << 43)
 /* Groups of a user beside its first one; more are not looked at by anybody. */

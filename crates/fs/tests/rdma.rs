@@ -65,6 +65,7 @@ const CALLER: FsCaller = FsCaller {
         groups_len: 0,
         tenant: 0,
         groups: [0; outboard_fs::protocol::GROUPS_MAX],
+        grant: outboard_fs::protocol::FsGrant { proof: [0; 2], rights: 0, zero: 0 },
     },
     thread: 0,
 };

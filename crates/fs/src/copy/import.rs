@@ -10,7 +10,7 @@ use super::{
 use crate::client::{
     FsCaller, FsClient, FsError, ManyChange, ManyResult, NewInode, NewTime, NewTimes,
 };
-use crate::protocol::{FsInode, NOREPLACE};
+use crate::protocol::{FsInode, NOREPLACE, time_ns};
 use crate::tools::{ResolvedPath, errno_words};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -343,7 +343,10 @@ impl TreeImport<'_> {
     fn attributes(&self, about: &Metadata) -> NewTimes {
         let has_owners = self.caller.who.uid == 0
             && !self.telling.progress.is_without_owners.load(Ordering::Relaxed);
-        let time = |seconds, ns| Some(NewTime::At(local::time_ns(seconds, ns)));
+        let time = |seconds, ns: i64| {
+            let ns = u32::try_from(ns).unwrap_or_default();
+            Some(NewTime::At(time_ns(seconds, ns)))
+        };
         let is_link = about.file_type().is_symlink();
         NewTimes {
             mode: (!is_link).then(|| about.mode() & 0o7777),

@@ -1,5 +1,6 @@
 //! Files of this machine: what they are, where they have bytes, what is attached to them.
 
+use crate::protocol::seconds_of;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use std::fs::{File, Metadata, OpenOptions};
@@ -69,13 +70,8 @@ pub(super) fn xattrs(path: &Path) -> io::Result<LocalXattrs> {
     Ok(all)
 }
 
-/// Nanoseconds since 1970.
-pub(super) fn time_ns(seconds: i64, nanoseconds: i64) -> i64 {
-    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
-}
-
 /// A time as the system has it.
 pub(super) fn timespec(ns: i64) -> rustix::fs::Timespec {
-    let (tv_sec, tv_nsec) = (ns.div_euclid(1_000_000_000), ns.rem_euclid(1_000_000_000));
-    rustix::fs::Timespec { tv_sec, tv_nsec }
+    let (tv_sec, tv_nsec) = seconds_of(ns);
+    rustix::fs::Timespec { tv_sec, tv_nsec: tv_nsec.into() }
 }

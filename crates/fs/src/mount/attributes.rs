@@ -1,7 +1,7 @@
 //! Attributes as the kernel wants them, from records of a service that may say anything.
 
 use crate::client::NewTime;
-use crate::protocol::FsRecord;
+use crate::protocol::{FsRecord, seconds_of, time_ns};
 use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -52,22 +52,24 @@ pub(super) fn attributes(node: u64, record: &FsRecord) -> Option<FileAttr> {
 }
 
 fn time(ns: i64) -> SystemTime {
-    let distance = Duration::from_nanos(ns.unsigned_abs());
-    let time = match ns {
-        0.. => UNIX_EPOCH.checked_add(distance),
-        _ => UNIX_EPOCH.checked_sub(distance),
-    };
-    time.unwrap_or(UNIX_EPOCH)
+    let (seconds, ns) = seconds_of(ns);
+    let length = Duration::from_secs(seconds.unsigned_abs());
+    let whole = if seconds < 0 { UNIX_EPOCH - length } else { UNIX_EPOCH + length };
+    whole + Duration::from_nanos(ns.into())
 }
 
-/// A time that a program sets.
+/// A time that a program sets. fuser 0.18 takes the nanoseconds of a time before 1970 off its
+/// seconds, to which they are to be added.
 pub(super) fn new_time(time: TimeOrNow) -> NewTime {
     let TimeOrNow::SpecificTime(time) = time else { return NewTime::Now };
-    let ns = |length: Duration| i64::try_from(length.as_nanos()).unwrap_or(i64::MAX);
-    NewTime::At(match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => ns(after),
-        Err(before) => -ns(before.duration()),
-    })
+    let (seconds, ns) = match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => (after.as_secs().try_into().unwrap_or(i64::MAX), after.subsec_nanos()),
+        Err(before) => {
+            let before = before.duration();
+            (0_i64.saturating_sub_unsigned(before.as_secs()), before.subsec_nanos())
+        }
+    };
+    NewTime::At(time_ns(seconds, ns))
 }
 
 #[cfg(test)]
@@ -86,9 +88,13 @@ mod tests {
 
     #[test]
     fn times_are_what_they_were() {
-        for ns in [0, 1, -1, 1_700_000_000_123_456_789, i64::MAX, -i64::MAX] {
+        for ns in [0, 1, 1_700_000_000_123_456_789, i64::MAX, i64::MIN, -2_000_000_000] {
             assert_eq!(new_time(TimeOrNow::SpecificTime(time(ns))), NewTime::At(ns));
         }
         assert_eq!(new_time(TimeOrNow::Now), NewTime::Now);
+        assert_eq!(time(-1), UNIX_EPOCH - Duration::from_nanos(1));
+        // What fuser makes of it.
+        let one_before = UNIX_EPOCH - Duration::new(1, 999_999_999);
+        assert_eq!(new_time(TimeOrNow::SpecificTime(one_before)), NewTime::At(-1));
     }
 }

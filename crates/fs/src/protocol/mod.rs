@@ -8,7 +8,7 @@
 //! module's headers), `places` (where these are in a region), `bytes` (reads and changes as clients
 //! ask for them), `batch` (many changes by one request), `lists` (answers with names), `walks`
 //! (answers of the module `find`), `scans` (files looked through line by line), `errno` (failures),
-//! `locks` and `ranges` (locks of files), `notes` (messages beside executions), `volatile` (where
+//! `times` (what a time is), `locks` and `ranges` (locks of files), `notes` (messages beside executions), `volatile` (where
 //! there are none).
 
 mod batch;
@@ -23,6 +23,7 @@ mod ranges;
 mod scans;
 mod serving;
 mod structures;
+mod times;
 pub mod volatile;
 mod walks;
 
@@ -57,6 +58,7 @@ pub use structures::{
     FsTenantsArgs, FsTreeEntry, FsUnlinkArgs, FsWalkArgs, FsWalked, FsWho, FsXattrArgs, GROUPS_MAX,
     NO_LIMIT, RECORD_ENTRIES,
 };
+pub use times::{seconds_of, time_ns};
 pub use walks::{
     FIND_APART, FIND_ATTRIBUTES, FIND_IS_APART, FIND_IS_ENTERED, FIND_IS_ERROR, FIND_IS_LEFT,
     FIND_IS_MATCH, FIND_LEVELS_MAX, FIND_PATH_MAX, FIND_PROGRAM_MAX, FIND_SUMS, FindArgs,

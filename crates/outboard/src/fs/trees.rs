@@ -3,7 +3,7 @@
 use super::at::{FoundPlace, FsServers};
 use crate::Outcome;
 use clap::Args;
-use outboard_fs::protocol::{BLOCK_LEN, FindSums};
+use outboard_fs::protocol::{BLOCK_LEN, FindSums, seconds_of};
 use outboard_fs::tools::{
     self, FindAction, FindExpression, FindMoment, FindTeller, FindTold, ToldError, ToldFailure,
     ToolError, UsageLine, UsageSeen, UsageTeller, errno_words, quoted,
@@ -220,10 +220,20 @@ fn described(told: &FindTold<'_>) -> Value {
         "gid": about.gid,
         "links": about.nlink,
         "inode": about.inode.number,
-        "atime_ns": about.atime_ns,
-        "mtime_ns": about.mtime_ns,
-        "ctime_ns": about.ctime_ns,
+        "atime_ns": nanoseconds(about.atime_ns),
+        "mtime_ns": nanoseconds(about.mtime_ns),
+        "ctime_ns": nanoseconds(about.ctime_ns),
     })
+}
+
+/// Nanoseconds since 1970, which after 2262 are more than 2^63.
+fn nanoseconds(time_ns: i64) -> Value {
+    let (seconds, ns) = seconds_of(time_ns);
+    let all = i128::from(seconds) * 1_000_000_000 + i128::from(ns);
+    match u64::try_from(all) {
+        Ok(after) => after.into(),
+        Err(_) => time_ns.into(),
+    }
 }
 
 fn kind_name(mode: u32) -> &'static str {
