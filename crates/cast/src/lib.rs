@@ -8,9 +8,10 @@
 //! Modules in reading order: [`tree`] (what is cast: a manifest and one stream of bytes in chunks),
 //! [`sign`] (which chunks are genuine), [`receive`] (from chunks to files that appear whole),
 //! [`schedule`] (which node sends which chunk to which), [`relay`] (one node's part in that),
-//! [`protocol`] (what nodes say), `pause` (time that counts against no peer), `late` (nodes that come late, and what they read), `member` (a
-//! relay over connections), `lazy` (files that are seen before they are here), [`server`] (a node's
-//! service), [`source`] (the side that starts a cast), [`launch`] (receivers that a cast starts).
+//! [`protocol`] (what nodes say), `pause` (time that counts against no peer), `late` (nodes that
+//! come late, and what they read), `member` (a relay over connections), `lazy` (files that are seen
+//! before they are here), [`server`] (a node's service), [`source`] (the side that starts a cast),
+//! [`launch`] (receivers that a cast starts).
 
 #![forbid(unsafe_code)]
 

@@ -31,7 +31,8 @@ pub(crate) const SLOTS_MAX: u32 = 1024;
 /// A source that sends nothing for this long has left: it asks for a report several times a
 /// second.
 pub(crate) const SOURCE_SILENCE_MAX: Duration = Duration::from_secs(5);
-/// Publishing is given up when nothing of it was done for this long: an entry's attributes, a rename;
+/// Publishing is given up when nothing of it was done for this long: an entry's attributes, a
+/// rename;
 const PUBLISH_STEP_MAX: Duration = Duration::from_secs(120);
 /// a flush may take longer, at this many bytes a second.
 const FLUSHED_A_SECOND: u64 = 4 << 20;

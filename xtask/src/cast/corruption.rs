@@ -34,8 +34,8 @@ const FILE: usize = 40 << 20;
 const WINDOW_MIN: u64 = 32 << 20;
 /// A chunk that has come is checked by then.
 const CHECKED: Duration = Duration::from_millis(15);
-/// The node behind a relay is stopped for this long at most: a shorter time than that after which it
-/// counts as one that hangs,
+/// The node behind a relay is stopped for this long at most: a shorter time than that after which
+/// it counts as one that hangs,
 const STOPPED_MAX: Duration = Duration::from_millis(600);
 /// and then left alone for this.
 const RUNS: Duration = Duration::from_millis(800);
@@ -47,7 +47,8 @@ const BUFFERS: &str = "4096 65536 65536";
 const BUFFER_FILES: [&str; 2] = ["/proc/sys/net/ipv4/tcp_wmem", "/proc/sys/net/ipv4/tcp_rmem"];
 /// How many bytes change in one cast.
 const FLIPS_MAX: usize = 6;
-/// How many casts in which a byte changed may pass without it being sent: each was sent just before.
+/// How many casts in which a byte changed may pass without it being sent: each was sent just
+/// before.
 const ATTEMPTS: usize = 15;
 /// And how many casts at all: on a busy machine, none of a chunk's bytes may be found in time.
 const CASTS_MAX: usize = 40;

@@ -1,8 +1,8 @@
 //! What answers a view's reads: the tree, its open files, and the reads that wait.
 //!
 //! Called by the kernel's threads and by those that receive chunks. A read looks whether its chunks
-//! are here while the waits are locked, and a chunk is noted as held before it is announced here: so no
-//! read waits for what has come.
+//! are here while the waits are locked, and a chunk is noted as held before it is announced here:
+//! so no read waits for what has come.
 
 use super::ahead::ReadAhead;
 use super::index::NameIndex;

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 /// Threads that read and write files of one cast.
 const THREADS_MAX: usize = 4;
-/// An answer that comes within this time does not wake the loop: what wakes the loop meanwhile, or at the
-/// latest [its deadline](LOOK_AFTER), finds it.
+/// An answer that comes within this time does not wake the loop: what wakes the loop meanwhile, or
+/// at the latest [its deadline](LOOK_AFTER), finds it.
 const QUICK: Duration = Duration::from_millis(2);
 /// When the loop must look for [quick answers](WorkThreads::run_quick), after it asked.
 pub(crate) const LOOK_AFTER: Duration = Duration::from_millis(4);

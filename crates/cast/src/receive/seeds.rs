@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const DIRECTORIES_MAX: usize = 64;
 /// Files kept open.
 const FILES_MAX: usize = 16;
-/// This many chunks of files that changed may be read in vain before that is given up, unless one in
-/// four had what was looked for.
+/// This many chunks of files that changed may be read in vain before that is given up, unless one
+/// in four had what was looked for.
 const MISSES_MAX: u32 = 16;
 /// Reading what is there: neither waits for a FIFO nor takes a terminal.
 const READING: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);

@@ -14,9 +14,9 @@ impl Relay {
         asked.into_iter().for_each(|chunk| self.cancel(chunk));
     }
 
-    /// A chunk that was taken back may be under way. The relay that it was asked of sends it or drops
-    /// it, and no other node is asked before: it would cross slow links twice. Leaves, and nodes
-    /// whose connection is cut, are not waited for.
+    /// A chunk that was taken back may be under way. The relay that it was asked of sends it or
+    /// drops it, and no other node is asked before: it would cross slow links twice. Leaves, and
+    /// nodes whose connection is cut, are not waited for.
     pub(super) fn await_relays(&mut self) {
         let Situation { nodes, cut, .. } = self.schedule.situation();
         let is_cut = |of| cut.contains(&(self.node, of)) || cut.contains(&(of, self.node));

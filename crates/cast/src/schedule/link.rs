@@ -44,7 +44,8 @@ impl LinkModel {
         }
     }
 
-    /// The link that a cast and its plan count with: the nodes' rate limit, or 1 Gbit/s without one.
+    /// The link that a cast and its plan count with: the nodes' rate limit, or 1 Gbit/s without
+    /// one.
     #[must_use]
     pub fn of_rate(rate: Option<NonZeroU64>) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "a model's rate needs no 53 bits")]

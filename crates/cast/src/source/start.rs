@@ -28,8 +28,8 @@ impl StartPatience {
         times.for_each(|since| excuse(since, now, late));
     }
 
-    /// Whether nodes that are not ready have been waited for long enough; `missing` counts those that
-    /// have neither failed nor are ready.
+    /// Whether nodes that are not ready have been waited for long enough; `missing` counts those
+    /// that have neither failed nor are ready.
     pub(super) fn is_over(&mut self, now: Instant, ready: usize, missing: usize) -> bool {
         if missing == 0 {
             return true;

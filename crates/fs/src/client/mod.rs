@@ -7,9 +7,9 @@
 //!
 //! Modules in reading order: `driver` (one connection for many threads), `buffers` (memory for
 //! large transfers), `calls` (operations on names and attributes), `batch` (many of them),
-//! `transfer` (bytes), `open` (files that are open), `walk` (whole trees), `scan` (files looked through), `locks`, `variant`,
-//! `reader` (one-sided Reads), `rdma` (everything one-sided), `counts` (round trips), `unsynced`
-//! (what may be lost), `error`.
+//! `transfer` (bytes), `open` (files that are open), `walk` (whole trees), `scan` (files looked
+//! through), `locks`, `variant`, `reader` (one-sided Reads), `rdma` (everything one-sided),
+//! `counts` (round trips), `unsynced` (what may be lost), `error`.
 
 mod batch;
 mod buffers;

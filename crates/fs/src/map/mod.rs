@@ -19,7 +19,7 @@ use crate::protocol::FsInode;
 use outboard_cluster::waker::Waker;
 use outboard_mem::{LazyFill, MemError, SharedRegion, Space};
 use outboard_verbs::VerbsError;
-use pages::{Opened, PageReader, is_file};
+use pages::{OpenedMap, PageReader, is_file};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
@@ -76,7 +76,7 @@ impl FileMap {
         if !is_file(&client.get(&caller, inode)?) {
             return Err(FileMapError::NoFile);
         }
-        let opened = Opened::new(client, &caller, inode)?;
+        let opened = OpenedMap::new(client, &caller, inode)?;
         let record = opened.record;
         let size = record.size;
         let len = usize::try_from(size).map_err(|_| FileMapError::TooLong { size })?;

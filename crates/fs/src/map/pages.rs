@@ -28,7 +28,7 @@ pub struct PageCounts {
 /// See this file's first lines.
 #[derive(Debug)]
 pub(super) struct PageReader {
-    opened: Opened,
+    opened: OpenedMap,
     inode: FsInode,
     fill: LazyFill,
     is_over: AtomicBool,
@@ -39,7 +39,7 @@ pub(super) struct PageReader {
 
 /// A file that is open as long as this is.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenedMap {
     client: Arc<FsClient>,
     opening: FsOpening,
     /// Who has opened it.
@@ -48,7 +48,7 @@ pub(super) struct Opened {
     pub(super) record: FsRecord,
 }
 
-impl Opened {
+impl OpenedMap {
     pub(super) fn new(
         client: &Arc<FsClient>,
         caller: &FsCaller,
@@ -60,7 +60,7 @@ impl Opened {
     }
 }
 
-impl Drop for Opened {
+impl Drop for OpenedMap {
     fn drop(&mut self) {
         self.client.close(&self.opening);
     }
@@ -81,7 +81,7 @@ pub(super) fn is_file(answer: &FsAnswer) -> bool {
 }
 
 impl PageReader {
-    pub(super) fn new(opened: Opened, (inode, version): (FsInode, u64), fill: LazyFill) -> Self {
+    pub(super) fn new(opened: OpenedMap, (inode, version): (FsInode, u64), fill: LazyFill) -> Self {
         let (has_changed, failure, last) = (false, None, (0, 0));
         let state = Mutex::new(ReadState { version, has_changed, failure, last });
         let (reads, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -155,7 +155,7 @@ impl PageReader {
     }
 
     fn read(&self, offset: u64, len: usize) -> Result<FileRead, FsError> {
-        let Opened { client, caller, .. } = &self.opened;
+        let OpenedMap { client, caller, .. } = &self.opened;
         client.read(caller, self.inode, offset, len)
     }
 

@@ -8,8 +8,8 @@
 //! module's headers), `places` (where these are in a region), `bytes` (reads and changes as clients
 //! ask for them), `batch` (many changes by one request), `lists` (answers with names), `walks`
 //! (answers of the module `find`), `scans` (files looked through line by line), `errno` (failures),
-//! `times` (what a time is), `locks` and `ranges` (locks of files), `notes` (messages beside executions), `volatile` (where
-//! there are none).
+//! `times` (what a time is), `locks` and `ranges` (locks of files), `notes` (messages beside
+//! executions), `volatile` (where there are none).
 
 mod batch;
 mod bytes;

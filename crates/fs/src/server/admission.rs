@@ -48,4 +48,14 @@ impl FsBackend {
             }
         }
     }
+
+    /// There is no file system, and there will be none.
+    pub(super) fn give_up(&mut self, why: &str) {
+        tracing::error!(why, "no file system is served");
+        self.broken = Some(why.to_owned());
+        let early = std::mem::take(&mut self.early);
+        for (_, request) in early.into_iter().chain(std::mem::take(&mut self.held)) {
+            self.fail(request.token, libc::EIO, why);
+        }
+    }
 }

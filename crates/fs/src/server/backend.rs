@@ -13,14 +13,12 @@ use super::leases::LeaseTable;
 use super::leasing::TouchedInodes;
 use super::lingering::LingeringInodes;
 use super::locking::LockService;
-use super::opens::{OpenInodes, TooManyOpen};
+use super::opening::wanted;
+use super::opens::OpenInodes;
 use super::pool::BlockPool;
 use super::report::FsCounters;
 use super::scan::ScanThreads;
-use crate::protocol::{
-    FsAnswer, FsCreateArgs, FsLayout, FsNote, FsOpenArgs, MAY_READ, MAY_WRITE, ROOT,
-    failure_of_errno,
-};
+use crate::protocol::{FsNote, ROOT, failure_of_errno};
 use crate::replica::fence;
 use crate::replica::shipping::ShippingState;
 use crate::store::{FsStore, SyncMode};
@@ -323,8 +321,7 @@ impl FsBackend {
         kind: EntryKind,
         mut request: Request,
     ) -> Option<Request> {
-        let (peer, token) = (caller.peer, request.token);
-        let call = |work| FsCall { peer, kind, request: None, work };
+        let token = request.token;
         if kind.writes() && !self.admit_write(caller, kind, &mut request) {
             return None;
         }
@@ -335,25 +332,13 @@ impl FsBackend {
                 Some(request)
             }
             EntryKind::Stats => {
-                let tenant = self.accounts.tenant(caller.node);
-                self.calls.insert(token, call(FsWork::Stats(tenant)));
+                let work = FsWork::Stats(self.accounts.tenant(caller.node));
+                let call = FsCall { peer: caller.peer, kind, request: None, work };
+                self.calls.insert(token, call);
                 Some(request)
             }
-            EntryKind::Create => {
-                self.counters.changes += 1;
-                let touched = TouchedInodes::of(&request.entry, &request.args);
-                let want = FsCreateArgs::split(&request.args).map_or(0, |(args, _)| args.want);
-                self.calls.insert(token, call(FsWork::Create { touched, node: caller.node, want }));
-                Some(request)
-            }
-            EntryKind::Change | EntryKind::Remove => {
-                self.counters.changes += 1;
-                let touched = TouchedInodes::of(&request.entry, &request.args);
-                self.calls.insert(token, call(FsWork::Change(touched)));
-                if kind == EntryKind::Remove {
-                    self.hold_what_is_open(&mut request);
-                }
-                Some(request)
+            EntryKind::Create | EntryKind::Change | EntryKind::Remove => {
+                Some(self.begin_change(caller, kind, request))
             }
             EntryKind::Read => self.begin_read(caller, request),
             EntryKind::Write => {
@@ -403,43 +388,13 @@ impl FsBackend {
             let touched = TouchedInodes::of(&request.entry, &request.args);
             self.calls.insert(token, FsCall { peer, kind, request: None, work: FsWork::None });
             self.recall_touched((peer, token), &touched, &outcome);
-            let want = FsCreateArgs::split(&request.args).map_or(0, |(args, _)| args.want);
             let outcome = match kind {
-                EntryKind::Create => self.created(token, (caller.node, want), outcome),
+                EntryKind::Create => self.created(token, (caller.node, wanted(request)), outcome),
                 _ => outcome,
             };
             self.conclude(token, outcome, true);
         }
         is_new
-    }
-
-    /// A file was made, or was there: its client has it open.
-    fn created(&mut self, token: u64, (node, want): (NodeId, u32), outcome: Outcome) -> Outcome {
-        match outcome {
-            Outcome::Done { mut result, seq } => {
-                if let Some((answer, _)) = FsAnswer::split(&result) {
-                    self.opens.made(token, answer.inode, Instant::now());
-                    let rights = want & (MAY_READ | MAY_WRITE);
-                    self.grants.grant(node, answer.inode, rights).put(&mut result);
-                }
-                Outcome::Done { result, seq }
-            }
-            outcome => outcome,
-        }
-    }
-
-    /// A request that opens a file has come: what others remove from now on is kept for it.
-    fn opens(&mut self, caller: BackendCaller, request: &Request) -> Result<(), TooManyOpen> {
-        let (args, token) = (&request.args, request.token);
-        match request.entry.as_str() {
-            "open" => FsOpenArgs::split(args).map_or(Ok(()), |(args, _)| {
-                self.opens.ask(token, (caller.peer, args.opening), Some(args.inode))
-            }),
-            "create" => FsCreateArgs::split(args).map_or(Ok(()), |(args, _)| {
-                self.opens.ask(token, (caller.peer, args.opening), None)
-            }),
-            _ => Ok(()),
-        }
     }
 
     fn take_held(&mut self) {
@@ -482,7 +437,7 @@ impl RegionBackend for FsBackend {
     fn before(&mut self, caller: BackendCaller, request: Request) -> Option<Request> {
         // Whoever loads a module of its own may look at everything: it is for nobody.
         let is_known = request.module == self.module || request.module == super::modules::walks();
-        if request.module == self.module && self.opens(caller, &request).is_err() {
+        if request.module == self.module && self.asks_to_open(caller, &request).is_err() {
             self.fail(request.token, libc::ENFILE, TOO_MANY_OPEN);
             return None;
         }
@@ -632,16 +587,6 @@ impl FsBackend {
         match is_made {
             true => self.learn_tenants(1),
             false => self.make(self.store.data().block_count(), self.flags),
-        }
-    }
-
-    /// There is no file system, and there will be none.
-    pub(super) fn give_up(&mut self, why: &str) {
-        tracing::error!(why, "no file system is served");
-        self.broken = Some(why.to_owned());
-        let early = std::mem::take(&mut self.early);
-        for (_, request) in early.into_iter().chain(std::mem::take(&mut self.held)) {
-            self.fail(request.token, libc::EIO, why);
         }
     }
 }

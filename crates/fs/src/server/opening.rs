@@ -1,0 +1,82 @@
+//! Requests that change names, and among them those that open files: from their arrival to their
+//! grant.
+
+use super::backend::FsBackend;
+use super::call::{FsCall, FsWork};
+use super::entries::EntryKind;
+use super::leasing::TouchedInodes;
+use super::opens::TooManyOpen;
+use crate::protocol::{FsAnswer, FsCreateArgs, FsLayout, FsOpenArgs, MAY_READ, MAY_WRITE};
+use outboard_active::Outcome;
+use outboard_active::service::BackendCaller;
+use outboard_offcode::executor::Request;
+use outboard_secure::NodeId;
+use std::time::Instant;
+
+/// What a request to create a file wants of it.
+pub(super) fn wanted(request: &Request) -> u32 {
+    FsCreateArgs::split(&request.args).map_or(0, |(args, _)| args.want)
+}
+
+impl FsBackend {
+    /// A request that changes names or attributes, as it is to be executed.
+    pub(super) fn begin_change(
+        &mut self,
+        caller: BackendCaller,
+        kind: EntryKind,
+        mut request: Request,
+    ) -> Request {
+        self.counters.changes += 1;
+        let touched = TouchedInodes::of(&request.entry, &request.args);
+        let work = match kind {
+            EntryKind::Create => {
+                FsWork::Create { touched, node: caller.node, want: wanted(&request) }
+            }
+            _ => FsWork::Change(touched),
+        };
+        let call = FsCall { peer: caller.peer, kind, request: None, work };
+        self.calls.insert(request.token, call);
+        if kind == EntryKind::Remove {
+            self.hold_what_is_open(&mut request);
+        }
+        request
+    }
+
+    /// A file was made, or was there: its client has it open.
+    pub(super) fn created(
+        &mut self,
+        token: u64,
+        (node, want): (NodeId, u32),
+        outcome: Outcome,
+    ) -> Outcome {
+        match outcome {
+            Outcome::Done { mut result, seq } => {
+                if let Some((answer, _)) = FsAnswer::split(&result) {
+                    self.opens.made(token, answer.inode, Instant::now());
+                    let rights = want & (MAY_READ | MAY_WRITE);
+                    self.grants.grant(node, answer.inode, rights).put(&mut result);
+                }
+                Outcome::Done { result, seq }
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// A request that opens a file has come: what others remove from now on is kept for it.
+    pub(super) fn asks_to_open(
+        &mut self,
+        caller: BackendCaller,
+        request: &Request,
+    ) -> Result<(), TooManyOpen> {
+        let (args, token) = (&request.args, request.token);
+        match request.entry.as_str() {
+            "open" => FsOpenArgs::split(args).map_or(Ok(()), |(args, _)| {
+                self.opens.ask(token, (caller.peer, args.opening), Some(args.inode))
+            }),
+            "create" => FsCreateArgs::split(args).map_or(Ok(()), |(args, _)| {
+                self.opens.ask(token, (caller.peer, args.opening), None)
+            }),
+            _ => Ok(()),
+        }
+    }
+}
