@@ -42,7 +42,7 @@ impl Tree<'_> {
         let mut words: Vec<u64> = head.into_iter().chain(extents).collect();
         if let Some(set) = set {
             // Neither its user nor its inode counts.
-            words.extend([u64::MAX; 10].into_iter().chain(*set));
+            words.extend([u64::MAX; 13].into_iter().chain(*set));
         }
         self.call("change", &words, &[]).map(|answer| Found::new(&answer))
     }

@@ -47,7 +47,7 @@ fn inodes_can_be_made_until_there_is_no_room_about_as_many_as_was_said() {
     let said = tree.stats().inodes_free;
     let mut made = 0;
     let make = |made: u64| {
-        let words = [&[0; 8][..], &[ROOT.0, ROOT.1, u64::from(FILE), 0]].concat();
+        let words = [&[0; 11][..], &[ROOT.0, ROOT.1, u64::from(FILE), 0]].concat();
         args(&words, format!("name-{made}").as_bytes())
     };
     while let Came::Done(_) = tree.sides.execute("fs.make", &make(made)) {
