@@ -1,6 +1,6 @@
 //! Runs test programs by cargo-nextest, a process for each test, and reads its report.
 //!
-//! `.config/nextest.toml` has the time limit of a test and what the report contains.
+//! `.config/nextest.toml` has the time limits of a test and what the report contains.
 
 use std::fs;
 use std::thread;
@@ -13,8 +13,8 @@ use super::{Settings, limit};
 use crate::command::{self, cargo};
 use crate::sources;
 
-/// Where nextest writes its report, below the workspace's root, wherever cargo builds.
-const REPORT: &str = "target/nextest/default/junit.xml";
+/// Where nextest writes its reports, below the workspace's root, wherever cargo builds.
+const REPORTS: &str = "target/nextest";
 /// nextest's exit code when tests have failed.
 const TESTS_FAILED: i32 = 100;
 
@@ -46,18 +46,20 @@ pub(super) struct TestRun {
 /// # Errors
 /// When cargo or nextest fails for another reason than failed tests, or no test has run.
 pub(super) fn run(selection: &Selection, settings: &Settings) -> Result<Vec<TestRun>> {
-    let mut nextest = cargo(["nextest", "run", "--profile=default", "--workspace"]);
+    let profile = if settings.full { "full" } else { "default" };
+    let mut nextest = cargo(["nextest", "run", "--workspace", "--profile", profile]);
     nextest.args(&selection.targets).args(["--filterset", &selection.filter]);
     let threads = if selection.alone { 1 } else { threads()? };
     nextest.arg(format!("--test-threads={threads}"));
     nextest.arg(format!("--retries={}", selection.retries));
+    nextest.env("OUTBOARD_SOURCES", sources::directory());
     if settings.full {
-        nextest.env("OUTBOARD_FULL", "1").env("OUTBOARD_SOURCES", sources::directory());
+        nextest.env("OUTBOARD_FULL", "1");
     } else {
         // Properties and histories find new counterexamples in `--full`.
         nextest.env("PROPTEST_RNG_SEED", "1").env("OUTBOARD_SEED", "1");
     }
-    let place = command::root().join(REPORT);
+    let place = command::root().join(REPORTS).join(profile).join("junit.xml");
     if let Err(error) = fs::remove_file(&place)
         && error.kind() != std::io::ErrorKind::NotFound
     {
