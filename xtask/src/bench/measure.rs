@@ -2,6 +2,7 @@
 //!
 //! Contenders alternate within each round, so that a slow minute of the machine affects all alike.
 
+use std::env;
 use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -34,20 +35,27 @@ impl<S> fmt::Debug for Contender<'_, S> {
     }
 }
 
-/// Measures every contender at every point, `rounds` times, in turn.
+/// How often something is measured: `OUTBOARD_ROUNDS` may ask for less than usual.
+pub fn rounds(usual: usize) -> usize {
+    let asked = env::var("OUTBOARD_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    asked.map_or(usual, |asked: usize| asked.clamp(1, usual))
+}
+
+/// Measures every contender at every point, as many times as [`rounds`] says, in turn.
 ///
 /// # Errors
 /// When a contender fails; the error says which, and where.
 pub fn alternate<S: fmt::Display>(
     contenders: &mut [Contender<'_, S>],
     points: &[&str],
-    rounds: usize,
+    usual: usize,
 ) -> Result<Vec<Series<S>>> {
     let empty = |contender: &Contender<'_, S>| Series {
         name: contender.name.to_owned(),
         samples: points.iter().map(|_| Vec::new()).collect(),
     };
     let mut series: Vec<Series<S>> = contenders.iter().map(empty).collect();
+    let rounds = rounds(usual);
     for round in 1..=rounds {
         for (index, point) in points.iter().enumerate() {
             for (contender, series) in contenders.iter_mut().zip(&mut series) {

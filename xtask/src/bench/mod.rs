@@ -2,6 +2,7 @@
 //!
 //! A benchmark runs Outboard and its rivals in turn, on the same work, in one run; only ratios
 //! count, because absolute times from a shared machine are noise. It never fails a test run.
+//! `OUTBOARD_ROUNDS=1` does everything once, to see that it works.
 //! `measure` runs commands and summarizes samples, `report` writes `target/bench/NAME.json` and the
 //! table `docs/benchmarks/NAME.md`, `chart` draws the chart beside it. A new benchmark is a module
 //! here and a row in [`BENCHES`].

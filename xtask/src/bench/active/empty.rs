@@ -36,7 +36,7 @@ pub(super) fn beside_send() -> Result<AimedFindings> {
         },
     ];
     let points = MODES.map(|(name, _)| name);
-    let series = alternate(&mut contenders, &points, super::rounds(ROUNDS))?;
+    let series = alternate(&mut contenders, &points, ROUNDS)?;
     let runs = Runs { points: &points, series };
     let unit = "µs of a round trip, less is better";
     let panel = runs.panel("Empty module, spinning: median", unit, "session", "/p50_us")?;

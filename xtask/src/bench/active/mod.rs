@@ -2,9 +2,8 @@
 //! structures, Redis's scripts and plain C.
 //!
 //! `OUTBOARD_ONLY=redis,list` measures these parts alone and draws the page with what earlier runs
-//! found in the others; `OUTBOARD_ONLY=page` measures nothing. `OUTBOARD_ROUNDS=1` does everything
-//! once. Nothing is installed: a rival that is missing is "not run". Nothing here tests
-//! correctness: `cargo xtask test active` does.
+//! found in the others; `OUTBOARD_ONLY=page` measures nothing. No rival is installed: one that is
+//! missing is "not run". Nothing here tests correctness: `cargo xtask test` does.
 //!
 //! Reading order: `aims` (the parts by name, and what each must reach; `bench::aimed` runs and
 //! keeps them), `load` (nodes, and the client that measures itself), `redis` (the rival's server
@@ -23,7 +22,8 @@ mod topk;
 
 use anyhow::Result;
 
-use super::aimed::{self, AimedPage, rounds};
+use super::aimed::{self, AimedPage};
+use super::measure::rounds;
 use super::report::Report;
 use crate::lab;
 use crate::test::needs::Need;

@@ -42,7 +42,7 @@ pub(super) fn choices() -> Result<AimedFindings> {
     };
     let mut contenders: [Contender<'_, Value>; 3] = PLACES.map(contender);
     let points = POINTS.map(|(name, _, _)| name);
-    let series = alternate(&mut contenders, &points, super::rounds(ROUNDS))?;
+    let series = alternate(&mut contenders, &points, ROUNDS)?;
     let runs = Runs { points: &points, series };
     let unit = "µs of a call, mean, less is better";
     let panel = runs.panel("Where read-only entries run", unit, "entry", "/mean_us")?;

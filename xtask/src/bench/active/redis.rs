@@ -202,7 +202,7 @@ fn one_mode(
         }),
     });
     let mut contenders: Vec<Contender<'_, Value>> = [ours].into_iter().chain(theirs).collect();
-    let series = alternate(&mut contenders, &names, super::rounds(ROUNDS))?;
+    let series = alternate(&mut contenders, &names, ROUNDS)?;
     let runs = Runs { points: &names, series };
     let mode = match protection {
         Protection::Trusted => "trusted",

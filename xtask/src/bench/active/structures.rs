@@ -95,7 +95,7 @@ fn runs(node: &ActiveNode<'_>, wait: &str, ms: &str, path: &str) -> Result<PathR
     };
     let mut contenders: [Contender<'_, Value>; 2] = [side(ACTIVE, "active"), side(PLAIN, "plain")];
     let points = WORKS.map(|work| work.name);
-    let series = alternate(&mut contenders, &points, super::rounds(ROUNDS))?;
+    let series = alternate(&mut contenders, &points, ROUNDS)?;
     let runs = Runs { points: &points, series };
     let title = format!("List and table: median, {path}");
     let times = runs.panel(&title, "µs, less is better", "what", "/p50_us")?;

@@ -37,7 +37,7 @@ pub(super) fn of_reads() -> Result<AimedFindings> {
         Contender { name: BUSY, measure: Box::new(|_| beside(&node)) },
         Contender { name: IDLE, measure: Box::new(|_| node.measure("reads", &READS)) },
     ];
-    let runs = Runs { points, series: alternate(&mut contenders, points, super::rounds(ROUNDS))? };
+    let runs = Runs { points, series: alternate(&mut contenders, points, ROUNDS)? };
     let unit = "µs, less is better";
     let medians = runs.panel("Reads beside long modules: median", unit, "Read", "/p50_us")?;
     let tails =

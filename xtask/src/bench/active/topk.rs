@@ -52,7 +52,7 @@ fn beside_native(programs: &ActivePrograms) -> Result<Panel> {
         contenders.push(Contender { name, measure: Box::new(native) });
     }
     let points = &["100 MB"];
-    let series = alternate(&mut contenders, points, super::rounds(ROUNDS))?;
+    let series = alternate(&mut contenders, points, ROUNDS)?;
     same_result(&series)?;
     Runs { points, series }.panel("Top 10 of a scan, loopback", UNIT, "records", "/p50_us")
 }
@@ -81,7 +81,7 @@ fn over_link(programs: &ActivePrograms) -> Result<Panel> {
         Contender { name: READ, measure: scan("all") },
     ];
     let points = &["100 MB"];
-    let series = alternate(&mut contenders, points, super::rounds(3))?;
+    let series = alternate(&mut contenders, points, 3)?;
     Runs { points, series }.panel("Top 10 of a scan, 1 Gbit/s", UNIT, "records", "/p50_us")
 }
 

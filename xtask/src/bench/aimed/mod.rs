@@ -2,9 +2,8 @@
 //! asked for, and draws the page with what earlier runs found in the others. Measures nothing
 //! itself.
 //!
-//! `OUTBOARD_ONLY=a,b` asks for these parts, `OUTBOARD_ONLY=page` for none; `OUTBOARD_ROUNDS=1`
-//! does everything once. A part that fails loses nobody else's figures. `kept` is what stays of
-//! each.
+//! `OUTBOARD_ONLY=a,b` asks for these parts, `OUTBOARD_ONLY=page` for none. A part that fails loses
+//! nobody else's figures. `kept` is what stays of each.
 
 mod kept;
 
@@ -65,12 +64,6 @@ pub(super) struct AimedPage {
     pub(super) title: &'static str,
     pub(super) conditions: &'static [&'static str],
     pub(super) parts: &'static [AimedPart],
-}
-
-/// How often something is measured.
-pub(super) fn rounds(usual: usize) -> usize {
-    let asked = env::var("OUTBOARD_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
-    asked.map_or(usual, |asked: usize| asked.clamp(1, usual))
 }
 
 /// Measures what is asked for, and draws everything that was found. What a part found is kept as

@@ -3,8 +3,7 @@
 //! Hosts are network namespaces with links of a set rate, destinations are in memory, nobody
 //! flushes. All hosts share this machine's processors. `OUTBOARD_ONLY=gigabit,cost` measures these
 //! parts alone and draws the page with what earlier runs found in the others; `OUTBOARD_ONLY=page`
-//! measures nothing. `OUTBOARD_ROUNDS=1` does everything once. Nothing here tests faults: `cargo
-//! xtask test cast` does.
+//! measures nothing. Nothing here tests faults: `cargo xtask test cast` does.
 //!
 //! Reading order: `parts` (their names and bounds), `kept` (what stays of each), `stage` (hosts,
 //! files, what a program took), `ours`, `plain` (C programs: what a link carries, and a chain),
@@ -30,6 +29,7 @@ use std::env;
 
 use anyhow::{Result, bail};
 
+use super::measure::rounds;
 use super::report::Report;
 use super::stack::section::table;
 use crate::lab;
@@ -44,12 +44,6 @@ pub(super) const NEEDS: &[Need] = &[
     Need::Packages(&["nfs-ganesha", "nfs-ganesha-vfs", "libnfs-utils"]),
     Need::Packages(&["munge", "slurmctld", "slurmd", "slurm-client"]),
 ];
-
-/// How often something is measured.
-fn rounds(usual: usize) -> usize {
-    let asked = env::var("OUTBOARD_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
-    asked.unwrap_or(usual).clamp(1, usual)
-}
 
 /// Measures what is asked for, and draws everything that was found; all of it takes about half an
 /// hour. What a part found is kept as soon as it ends.

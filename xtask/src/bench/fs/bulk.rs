@@ -8,7 +8,8 @@ use anyhow::{Context, Result, ensure};
 use super::contender::FsContender;
 use super::samples::FsSamples;
 use super::stage::{FsLink, FsStage};
-use crate::bench::aimed::{AimedFindings, rounds};
+use crate::bench::aimed::AimedFindings;
+use crate::bench::measure::rounds;
 use crate::command;
 
 const ROUNDS: usize = 5;

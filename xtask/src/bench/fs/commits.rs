@@ -11,7 +11,8 @@ use super::clients::said;
 use super::contender::{FsContender, MountedFs};
 use super::samples::FsSamples;
 use super::stage::{FsLink, FsStage};
-use crate::bench::aimed::{AimedFindings, rounds};
+use crate::bench::aimed::AimedFindings;
+use crate::bench::measure::rounds;
 use crate::command;
 
 const ROUNDS: usize = 5;

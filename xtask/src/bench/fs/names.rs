@@ -11,7 +11,8 @@ use super::samples::FsSamples;
 use super::servers::OURS_PORT;
 use super::stage::{FsLink, FsStage};
 use super::tree::{EXPRESSION, FILES, LITERAL};
-use crate::bench::aimed::{AimedFindings, rounds};
+use crate::bench::aimed::AimedFindings;
+use crate::bench::measure::rounds;
 
 const ROUNDS: usize = 5;
 const AT_SERVER: &str = "outboard fs, at the server";

@@ -9,7 +9,8 @@ use anyhow::Result;
 use super::contender::FsContender;
 use super::samples::FsSamples;
 use super::stage::{FsLink, FsStage};
-use crate::bench::aimed::{AimedFindings, rounds};
+use crate::bench::aimed::AimedFindings;
+use crate::bench::measure::rounds;
 
 const ROUNDS: usize = 5;
 /// Files of each step.

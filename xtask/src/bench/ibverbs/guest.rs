@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 
+use crate::bench::measure::rounds;
 use crate::bench::report::Series;
 use crate::bench::stack::section::{Limit, Runs, Section, Target, ratio};
 use crate::siw;
@@ -86,7 +87,7 @@ fn boot(program: &Path, libraries: &Path) -> Result<String, String> {
         vm.carry(&libraries.join(library), &format!("/bin/lib/{library}"))?;
     }
     let mut guest = vm.boot(&script(), &[])?;
-    let runs = ROUNDS * TESTS.len() * PAIRS.as_flattened().len();
+    let runs = rounds(ROUNDS) * TESTS.len() * PAIRS.as_flattened().len();
     eprintln!("{runs} runs of perftest in the siw guest, about two seconds each");
     guest.wait_for("ALL DONE", TIME_MAX)?;
     guest.wait(Duration::from_secs(10))
@@ -94,7 +95,7 @@ fn boot(program: &Path, libraries: &Path) -> Result<String, String> {
 
 fn script() -> String {
     let mut script = include_str!("pair.sh").to_owned();
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds(ROUNDS) {
         for test in TESTS {
             for Side { label, module, before, .. } in PAIRS.as_flattened() {
                 script += &format!("pair {module} {label}/{test} {before} {test} {WORK}\n");
@@ -115,8 +116,9 @@ fn series(side: &Side, console: &str) -> Result<Series<Value>> {
             Ok(json!({ "mib_per_s": figure }))
         };
         let figures: Vec<Value> = figures.map(sample).collect::<Result<_>>()?;
-        if figures.len() != ROUNDS {
-            bail!("the siw guest printed {} times \"{start}\", not {ROUNDS}", figures.len());
+        let expected = rounds(ROUNDS);
+        if figures.len() != expected {
+            bail!("the siw guest printed {} times \"{start}\", not {expected}", figures.len());
         }
         samples.push(figures);
     }

@@ -24,7 +24,7 @@ pub(super) fn beside_wasmtime() -> Result<AimedFindings> {
         Contender { name: "wasm", measure: calls("wasm") },
     ];
     let points = &["16 B"];
-    let series = alternate(&mut contenders, points, super::rounds(ROUNDS))?;
+    let series = alternate(&mut contenders, points, ROUNDS)?;
     let [entries, builtin, wasm] = &series[..] else { anyhow::bail!("three were measured") };
     let drawn = vec![
         figures("Call of a resident, answered", entries, "/call_16_bytes_answered_ns", 1.0)?,

@@ -28,7 +28,7 @@ pub(super) fn beside_iceoryx() -> Result<AimedFindings> {
         Contender { name: "ring", measure: Box::new(ring) },
         Contender { name: "iceoryx2", measure: Box::new(|_| printed(&iceoryx, &[])) },
     ];
-    let series = alternate(&mut contenders, &["64 B"], super::rounds(ROUNDS))?;
+    let series = alternate(&mut contenders, &["64 B"], ROUNDS)?;
     let [rings, rival] = &series[..] else { anyhow::bail!("two were measured") };
     let (turns, rates) = (turns(rings, rival)?, rates(rings, rival)?);
     let large = figures("1 MiB", rings, &only_poll("half_round_trip_1_mib_in_place_ns"), 1.0)?;
@@ -80,7 +80,7 @@ fn between_offcodes(load: &str) -> Result<Panel> {
     };
     let mut contenders: [Contender<'_, Value>; 2] =
         [pair("both on host", "host"), pair("host and core", "core")];
-    let series = alternate(&mut contenders, &points, super::rounds(ROUNDS))?;
+    let series = alternate(&mut contenders, &points, ROUNDS)?;
     let series = series.iter().map(|one| figures(&one.name, one, "/mean_us", 1.0));
     let unit = "µs, less is better";
     let series = series.collect::<Result<_>>()?;

@@ -36,7 +36,7 @@ pub(super) fn deployments() -> Result<AimedFindings> {
         Contender { name: "bare", measure: Box::new(|_| printed(&load, &["bare", REPEATS])) },
     ];
     let points = &["20 offcodes, 4 devices"];
-    let series = alternate(&mut contenders, points, super::rounds(ROUNDS))?;
+    let series = alternate(&mut contenders, points, ROUNDS)?;
     let [deploy, bare] = &series[..] else { anyhow::bail!("two were measured") };
     let drawn = vec![
         figures("begun and ended", deploy, "/whole/p50_us", 1.0)?,
@@ -54,7 +54,7 @@ pub(super) fn moves() -> Result<AimedFindings> {
     let measure = |_: &str| printed(&load, &["move", "core", REPEATS]);
     let mut contenders: [Contender<'_, Value>; 1] =
         [Contender { name: "move", measure: Box::new(measure) }];
-    let series = alternate(&mut contenders, &["1 MiB"], super::rounds(ROUNDS))?;
+    let series = alternate(&mut contenders, &["1 MiB"], ROUNDS)?;
     let drawn = pauses(&series[0])?;
     let figures = vec![drawn.series[0].ratio_to(&drawn.series[1], 0), None];
     Ok(AimedFindings { figures, panels: vec![drawn], ..AimedFindings::default() })

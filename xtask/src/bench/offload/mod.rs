@@ -2,8 +2,8 @@
 //! calls, iceoryx2, plain verbs and bare processes.
 //!
 //! `OUTBOARD_ONLY=call,channel` measures these parts alone and draws the page with what earlier
-//! runs found in the others; `OUTBOARD_ONLY=page` measures nothing. `OUTBOARD_ROUNDS=1` does
-//! everything once. Nothing here tests correctness: `cargo xtask test` does.
+//! runs found in the others; `OUTBOARD_ONLY=page` measures nothing. Nothing here tests correctness:
+//! `cargo xtask test` does.
 //!
 //! Reading order: `aims` (the parts by name, and what each must reach; `bench::aimed` runs and
 //! keeps them), `programs` (what is built and run), then the parts: `call`, `channel` (with
@@ -21,7 +21,7 @@ mod source;
 
 use anyhow::Result;
 
-use super::aimed::{self, AimedPage, rounds};
+use super::aimed::{self, AimedPage};
 use super::report::Report;
 use crate::test::needs::Need;
 use aims::PARTS;

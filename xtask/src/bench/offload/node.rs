@@ -53,7 +53,7 @@ pub(super) fn beside_sends() -> Result<AimedFindings> {
         Contender { name: "Sends", measure: Box::new(|_| stage.ping()) },
     ];
     let points = &["64 B"];
-    let series = alternate(&mut contenders, points, super::rounds(ROUNDS))?;
+    let series = alternate(&mut contenders, points, ROUNDS)?;
     let [own, offcode, sends] = &series[..] else { anyhow::bail!("three were measured") };
     let drawn = vec![
         figures("application and an offcode on the node", own, "/p50_us", 1.0)?,

@@ -18,7 +18,7 @@ pub(super) fn processor_time() -> Result<AimedFindings> {
     let mut contenders: [Contender<'_, Value>; 1] =
         [Contender { name: "all", measure: Box::new(measure) }];
     let points = ["host", "core"];
-    let found = alternate(&mut contenders, &points, super::rounds(ROUNDS))?;
+    let found = alternate(&mut contenders, &points, ROUNDS)?;
     let series = vec![
         figures("the application's process", &found[0], "/application", 100.0)?,
         figures("with the core's", &found[0], "/all", 100.0)?,
