@@ -22,6 +22,7 @@ mod workspace;
 mod tests;
 
 use std::fmt;
+use std::fs;
 
 use anyhow::Result;
 
@@ -64,6 +65,8 @@ pub fn check() -> Result<Vec<Finding>> {
     findings.extend(syntax::stale_exceptions(&sources));
     let metadata = command::metadata()?;
     findings.extend(workspace::arrows(&metadata));
+    let fuzz_lock = fs::read_to_string(command::root().join(workspace::FUZZ_LOCK))?;
+    findings.extend(workspace::fuzz_lock(&metadata, &fuzz_lock));
     findings.extend(features::check(&metadata)?);
     findings.extend(programs::check(&sources, &metadata));
     findings.extend(workspace::crates_have_tests(&sources));

@@ -220,6 +220,24 @@ fn arrows_point_down() {
 }
 
 #[test]
+fn the_fuzz_targets_lock_file_has_every_dependency() {
+    let lock = |dependencies: &str| {
+        format!("[[package]]\nname = \"outboard-mem\"\ndependencies = [\n{dependencies}]\n")
+    };
+    let found = |dependency, kind, lock: &str| {
+        let findings = workspace::fuzz_lock(&metadata("outboard-mem", dependency, kind), lock);
+        findings.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
+    };
+    let none = Vec::<String>::new();
+    assert_eq!(found("libc", None, &lock(" \"libc\",\n \"serde 1.0.229\",\n")), none);
+    assert_eq!(found("loom", Some("dev"), &lock(" \"serde\",\n")), none);
+    assert_eq!(found("libc", None, "[[package]]\nname = \"outboard-memory\"\n"), none);
+    let messages = found("libc", None, &lock(" \"libc-types\",\n \"serde\",\n"));
+    assert!(messages[0].starts_with("lacks libc, which outboard-mem depends on"), "{messages:?}");
+    assert_eq!(messages.len(), 1, "{messages:?}");
+}
+
+#[test]
 fn every_crate_has_a_test() {
     let tested = source("crates/a/src/lib.rs", "#[test]\nfn f() {}\n");
     let manifest = source("crates/b/Cargo.toml", "[package]\n");

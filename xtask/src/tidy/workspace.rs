@@ -1,5 +1,5 @@
-//! Rules about crates: which may name which, that each has tests, and that no two types that other
-//! files see have one name.
+//! Rules about crates: which may name which, that each has tests, that no two types that other
+//! files see have one name, and that the fuzz targets' lock file knows what crates are built from.
 
 use std::collections::HashMap;
 
@@ -36,6 +36,40 @@ fn allowed(dependency: &Value, below: &[&str]) -> bool {
     let name = text(dependency, "name");
     let for_tests = text(dependency, "kind") == "dev";
     below.contains(&name) || (for_tests && DEV_CRATES.contains(&name))
+}
+
+/// The lock file of the fuzz targets, which are a workspace of their own.
+pub(super) const FUZZ_LOCK: &str = "fuzz/Cargo.lock";
+
+/// The fuzz targets' lock file, of which `lock` is the text, has every dependency of our crates.
+/// cargo would add what is missing at the next build, in whichever version is the newest then.
+pub(super) fn fuzz_lock(metadata: &Value, lock: &str) -> Vec<Finding> {
+    let missing = items(metadata, "packages").iter().flat_map(|package| {
+        let name = text(package, "name");
+        let begin = format!("\nname = \"{name}\"\n");
+        let locked = lock.split("[[package]]").find(|entry| entry.starts_with(&begin));
+        let needed = items(package, "dependencies").iter().filter(|dependency| {
+            text(dependency, "kind") != "dev" && dependency["optional"] != true
+        });
+        let needed = needed.map(|dependency| text(dependency, "name"));
+        let missing = needed.filter(move |needed| locked.is_some_and(|entry| lacks(entry, needed)));
+        missing.map(move |missing| (name, missing))
+    });
+    let finding = |(name, missing)| {
+        let message = format!(
+            "lacks {missing}, which {name} depends on: cargo update --workspace --manifest-path \
+             fuzz/Cargo.toml"
+        );
+        Finding::new(FUZZ_LOCK, 0, message)
+    };
+    missing.map(finding).collect()
+}
+
+/// Whether an entry of a lock file does not name a dependency, with its version or without.
+fn lacks(entry: &str, dependency: &str) -> bool {
+    let named = entry.lines().filter_map(|line| line.strip_prefix(" \""));
+    let mut names = named.filter_map(|named| named.split([' ', '"']).next());
+    names.all(|name| name != dependency)
 }
 
 fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {
