@@ -20,6 +20,9 @@ pub(super) const PAUSE: Duration = Duration::from_secs(5);
 /// What `outboard tour` compiles, as it names it to cargo.
 const TOUR: &str = "crates/outboard/src/tour/project/manifest.toml";
 
+/// The fuzz targets, a workspace of their own.
+const FUZZ: [&str; 2] = ["--manifest-path", "fuzz/Cargo.toml"];
+
 /// Gets something and keeps it; does nothing when it is there.
 type Fetch = fn() -> Result<()>;
 
@@ -29,6 +32,7 @@ const OUTSIDE: &[(&str, Fetch)] = &[
     ("siw", || siw::prepare().map(drop).map_err(|error| anyhow!(error))),
     ("compile", || sources::REDIS.path().and_then(|_| sources::ZEROMQ.path()).map(drop)),
     ("tour", tour),
+    ("fuzz", || command::run(cargo(["fetch", "--locked", "--target=host-tuple"]).args(FUZZ))),
     ("fs-judged", || sources::LUA.path().and_then(|_| sources::SQLITE.path()).map(drop)),
 ];
 
