@@ -30,7 +30,7 @@ enum Task {
         #[arg(long)]
         full: bool,
         /// Install what the suites need first: Debian packages, cargo-nextest, cargo-deny; with
-        /// --full also nightly Rust and cargo-fuzz
+        /// --full also nightly Rust, cargo-fuzz, pjdfstest and fsx
         #[arg(long)]
         install: bool,
     },

@@ -42,8 +42,8 @@ pub struct Bench {
 
 /// Every benchmark.
 pub const BENCHES: &[Bench] = &[
-    Bench { name: "stack", needs: &[], run: stack::run },
-    Bench { name: "ibverbs", needs: &[], run: ibverbs::run },
+    Bench { name: "stack", needs: stack::NEEDS, run: stack::run },
+    Bench { name: "ibverbs", needs: ibverbs::NEEDS, run: ibverbs::run },
     Bench { name: "cast", needs: cast::NEEDS, run: cast::run },
     Bench { name: "active", needs: active::NEEDS, run: active::run },
     Bench { name: "fs", needs: fs::NEEDS, run: fs::run },

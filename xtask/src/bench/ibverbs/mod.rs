@@ -17,8 +17,15 @@ use super::measure::{Contender, alternate, number};
 use super::report::Report;
 use super::stack::ours::{self, Outboard};
 use super::stack::section::{self, Limit, Runs, Section, Target, ratio};
-use crate::libs;
+use crate::test::needs::Need;
+use crate::{libs, siw};
 use programs::Stock;
+
+/// What it needs.
+pub(super) const NEEDS: &[Need] = &[
+    Need::Packages(siw::PACKAGES),
+    Need::Packages(&["fio", "gcc", "libc6-dev", "perftest", "util-linux"]),
+];
 
 /// Rounds of everything.
 const ROUNDS: usize = 5;

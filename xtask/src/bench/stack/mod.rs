@@ -27,7 +27,15 @@ mod tests;
 use anyhow::Result;
 
 use super::report::Report;
+use crate::lab;
+use crate::test::needs::Need;
 use ours::Outboard;
+
+/// What it needs; libfabric and UCX are not among it.
+pub(super) const NEEDS: &[Need] = &[
+    Need::Packages(lab::PACKAGES),
+    Need::Packages(&["gcc", "libc6-dev", "libibverbs-dev", "librdmacm-dev"]),
+];
 
 /// Rounds of everything that has a target.
 const ROUNDS: usize = 5;
