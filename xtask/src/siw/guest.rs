@@ -119,7 +119,7 @@ fn qemu_command(vm: &Vm, initrd: &File, forwards: &[(u16, u16)]) -> Command {
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
-        .args(["-accel", "tcg", "-cpu", "qemu64", "-m", "384"])
+        .args(["-accel", "tcg", "-cpu", "qemu64", "-m", "1024"])
         .args(["-smp", &vm.processors.to_string()])
         .args(["-nodefaults", "-no-reboot", "-display", "none", "-serial", "stdio"])
         .args(["-append", "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off"])
