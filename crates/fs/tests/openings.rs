@@ -40,6 +40,7 @@ fn main() -> ExitCode {
     };
     let mut trials = vec![
         trial("whoever_uses_an_opening_has_its_rights", whoever_uses_it_has_its_rights),
+        trial("nothing_is_granted_of_what_is_not_there", nothing_is_granted_of_what_is_not_there),
         trial("what_may_not_be_written_is_not_opened", what_may_not_be_written_is_not_opened),
         trial("an_open_file_stays_without_a_name", an_open_file_stays_without_a_name),
         trial("groups_count_as_the_server_says", groups_count_as_the_server_says),
@@ -113,6 +114,26 @@ fn whoever_uses_it_has_its_rights() {
     client.sync(&user(OWNER), inode).expect("synced");
     node.lose_memory();
     use_all(&client, &lent, inode).expect("opened before the server was restarted");
+}
+
+fn nothing_is_granted_of_what_is_not_there() {
+    let node = ServedNode::start();
+    let client = node.client();
+    let listed = |inode, uid| client.list_to_go_on(&user(uid), inode, 0);
+    let later = FsInode { number: 1 << 20, generation: 7 };
+    let (names, caller) = listed(later, OTHER).expect("no names");
+    assert_eq!((names.len(), caller.who.grant.rights), (0, 0));
+    let new = NewInode { mode: libc::S_IFDIR | 0o700, ..NewInode::default() };
+    let dir = client.make(&user(OWNER), client.root(), b"dir", &new).expect("made").made.inode;
+    assert_eq!(errno(listed(dir, OTHER)), libc::EACCES);
+    let made = client.create(&user(OWNER), (dir, b"file"), 0o600, MAY_READ).expect("made").1;
+    assert_eq!(listed(dir, OWNER).expect("its own").1.who.grant.rights, MAY_READ);
+    assert_eq!(errno(listed(made.made.inode, OWNER)), libc::ENOTDIR);
+    client.unlink(&user(OWNER), dir, b"file").expect("removed");
+    client.rmdir(&user(OWNER), client.root(), b"dir").expect("removed");
+    let (_, caller) = listed(dir, OTHER).expect("no names");
+    assert_eq!(caller.who.grant.rights, 0);
+    assert_eq!(errno(client.open(&user(OTHER), later, MAY_READ, 0)), libc::ESTALE);
 }
 
 fn what_may_not_be_written_is_not_opened() {

@@ -135,7 +135,11 @@ impl FsBackend {
         let mut found = Vec::new();
         if let Outcome::Done { result, .. } = &mut outcome {
             found = if look.keeps { answered(look, result) } else { Vec::new() };
-            look.grant.iter().for_each(|grant| grant.put(result));
+            if let Some(grant) = look.grant {
+                // Of a directory that is not there nothing is granted: it may be a file later.
+                let grant = if result.is_empty() { FsGrant::default() } else { grant };
+                grant.put(result);
+            }
         }
         // The answer comes first: what is stale in it is recalled behind it.
         self.answer(token, outcome);
