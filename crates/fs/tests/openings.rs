@@ -1,5 +1,5 @@
-//! Files that are open: what an opening was granted holds for whoever uses it, and an open file
-//! stays, whatever becomes of its name, its mode, the connection and the server.
+//! Open files: the rights of an opening hold for any user of it, and an open file outlives its
+//! name, its mode, the connection and the server.
 //!
 //! Mounts need FUSE; where there is none, only clients are tested.
 

@@ -120,7 +120,7 @@ pub(super) struct DrivenClient {
     on_notice: Option<TakeBytes>,
     /// What is told of later connections. It does not wait.
     on_connection: Option<Box<dyn Fn() + Send>>,
-    /// What is open here, by its numbers: each later connection is told of it.
+    /// Open files by the numbers of their openings; each later connection announces them.
     opened: HashMap<u64, FsInode>,
     /// The connection that was told.
     told: u64,

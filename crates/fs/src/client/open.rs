@@ -20,7 +20,7 @@ pub struct FsOpening {
 }
 
 impl FsOpening {
-    /// A caller who uses the opening, whoever has opened the file.
+    /// The caller with the rights of the opening: its user need not be the one who opened the file.
     #[must_use]
     pub fn used_by(&self, caller: &FsCaller) -> FsCaller {
         FsCaller { who: FsWho { grant: self.grant, ..caller.who }, ..*caller }

@@ -317,7 +317,8 @@ impl MountedTree {
         open.for_each(|open| open.removes(name));
     }
 
-    /// Makes a file and opens it; one that somebody has made since the kernel looked is opened.
+    /// Makes a file and opens it. A file that another client has made since the kernel's look-up is
+    /// opened.
     pub(super) fn create(
         &self,
         caller: &FsCaller,

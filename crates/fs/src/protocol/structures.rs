@@ -31,8 +31,7 @@ impl FsWho {
 }
 
 layouts! {
-    /// What an opening was granted when it was made, which later requests on it have, whoever makes
-    /// them.
+    /// The rights that an opening was granted. Later requests on it have them, for any user.
     FsGrant {
         /// That the service has granted it. Clients keep it, and cannot make one.
         proof: [u64; 2],

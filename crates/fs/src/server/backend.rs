@@ -112,7 +112,7 @@ pub struct FsBackend {
     pub(super) locks: LockService,
     pub(super) leases: LeaseTable,
     pub(super) lingering: LingeringInodes,
-    /// Inodes without names that somebody has open, or that linger.
+    /// Inodes without names that a client has open, or that linger.
     pub(super) nameless: HashSet<(u64, u64)>,
     pub(super) calls: HashMap<u64, FsCall>,
     own: HashMap<u64, OwnWork>,

@@ -1,5 +1,5 @@
-//! Grants of openings: what a file's mode allowed when it was opened holds for the opening, whoever
-//! uses it and whatever the mode is later.
+//! Grants of openings: the rights that a file's mode allowed when it was opened hold for the
+//! opening, for any user and after changes of the mode.
 //!
 //! A client keeps its grants, and they are good after a restart and at a promoted replica: the key
 //! is derived from the store's number, which its servers have and no client learns. A grant is of
