@@ -494,7 +494,9 @@ impl RegionBackend for FsBackend {
         match FsNote::decode(bytes)? {
             FsNote::Opened { opening, inode } => {
                 let opened = self.opens.open((caller.peer, opening), Some(inode));
-                opened.map_err(|_| TOO_MANY_OPEN)?;
+                if let Some(ended) = opened.map_err(|_| TOO_MANY_OPEN)? {
+                    self.closed(ended);
+                }
             }
             FsNote::Closed { opening } => {
                 if let Some(inode) = self.opens.close((caller.peer, opening)) {

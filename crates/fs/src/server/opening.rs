@@ -68,15 +68,21 @@ impl FsBackend {
         caller: BackendCaller,
         request: &Request,
     ) -> Result<(), TooManyOpen> {
-        let (args, token) = (&request.args, request.token);
-        match request.entry.as_str() {
-            "open" => FsOpenArgs::split(args).map_or(Ok(()), |(args, _)| {
-                self.opens.ask(token, (caller.peer, args.opening), Some(args.inode))
-            }),
-            "create" => FsCreateArgs::split(args).map_or(Ok(()), |(args, _)| {
-                self.opens.ask(token, (caller.peer, args.opening), None)
-            }),
-            _ => Ok(()),
+        let args = &request.args;
+        let (opening, inode) = match request.entry.as_str() {
+            "open" => match FsOpenArgs::split(args) {
+                Some((args, _)) => (args.opening, Some(args.inode)),
+                None => return Ok(()),
+            },
+            "create" => match FsCreateArgs::split(args) {
+                Some((args, _)) => (args.opening, None),
+                None => return Ok(()),
+            },
+            _ => return Ok(()),
+        };
+        if let Some(ended) = self.opens.ask(request.token, (caller.peer, opening), inode)? {
+            self.closed(ended);
         }
+        Ok(())
     }
 }

@@ -35,11 +35,12 @@ pub(super) struct TooManyOpen;
 
 impl OpenInodes {
     /// A client has an inode open; `None`: it asks for a file that is perhaps still to be made.
+    /// Returns the inode that no client has open any more, because its opening had this number.
     pub(super) fn open(
         &mut self,
         (peer, opening): (PeerId, u64),
         inode: Option<FsInode>,
-    ) -> Result<(), TooManyOpen> {
+    ) -> Result<Option<FsInode>, TooManyOpen> {
         let its = self.by_peer.entry(peer).or_default();
         if its.len() >= OPEN_MAX && !its.contains_key(&opening) {
             return Err(TooManyOpen);
@@ -49,10 +50,7 @@ impl OpenInodes {
             Some(inode) => *self.counts.entry(inode).or_default() += 1,
             None => self.expected += 1,
         }
-        if let Some(before) = before {
-            self.ends(before);
-        }
-        Ok(())
+        Ok(before.and_then(|before| self.ends(before)))
     }
 
     /// A client asks for an opening: it is open before the file is looked at.
@@ -61,10 +59,10 @@ impl OpenInodes {
         token: u64,
         opening: (PeerId, u64),
         inode: Option<FsInode>,
-    ) -> Result<(), TooManyOpen> {
-        self.open(opening, inode)?;
+    ) -> Result<Option<FsInode>, TooManyOpen> {
+        let ended = self.open(opening, inode)?;
         self.asked.insert(token, opening);
-        Ok(())
+        Ok(ended)
     }
 
     /// The file that a request asks for is made, or found. What the client has closed meanwhile is
@@ -167,7 +165,7 @@ mod tests {
     fn an_opening_that_is_said_again_counts_once() {
         let mut opens = OpenInodes::default();
         for opening in [1, 1, 2] {
-            assert_eq!(opens.open((peer(1), opening), Some(inode(7))), Ok(()));
+            assert_eq!(opens.open((peer(1), opening), Some(inode(7))), Ok(None));
         }
         assert_eq!(opens.close((peer(1), 1)), None, "the other opening has it");
         assert_eq!(opens.close((peer(1), 2)), Some(inode(7)));
@@ -176,9 +174,19 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_is_used_again_ends_the_opening_before() {
+        let mut opens = OpenInodes::default();
+        assert_eq!(opens.open((peer(1), 1), Some(inode(7))), Ok(None));
+        assert_eq!(opens.open((peer(1), 1), Some(inode(8))), Ok(Some(inode(7))));
+        assert_eq!(opens.ask(9, (peer(1), 1), None), Ok(Some(inode(8))));
+        assert_eq!(opens.answered(9, false), None);
+        assert!(opens.is_empty());
+    }
+
+    #[test]
     fn what_is_closed_before_it_is_made_is_not_open() {
         let (mut opens, now) = (OpenInodes::default(), Instant::now());
-        assert_eq!(opens.ask(9, (peer(1), 1), None), Ok(()));
+        assert_eq!(opens.ask(9, (peer(1), 1), None), Ok(None));
         assert!(!opens.is_empty(), "what is removed now may be what is made");
         assert_eq!(opens.close((peer(1), 1)), None);
         opens.made(9, inode(7), now);
@@ -189,7 +197,7 @@ mod tests {
     #[test]
     fn a_request_that_fails_opens_nothing() {
         let mut opens = OpenInodes::default();
-        assert_eq!(opens.ask(9, (peer(1), 1), Some(inode(7))), Ok(()));
+        assert_eq!(opens.ask(9, (peer(1), 1), Some(inode(7))), Ok(None));
         assert_eq!(opens.answered(9, false), Some(inode(7)));
         assert!(opens.is_empty());
     }
@@ -197,12 +205,12 @@ mod tests {
     #[test]
     fn a_client_that_goes_has_some_time_to_come_back() {
         let (mut opens, now) = (OpenInodes::default(), Instant::now());
-        assert_eq!(opens.open((peer(1), 1), Some(inode(7))), Ok(()));
-        assert_eq!(opens.ask(9, (peer(1), 2), None), Ok(()));
+        assert_eq!(opens.open((peer(1), 1), Some(inode(7))), Ok(None));
+        assert_eq!(opens.ask(9, (peer(1), 2), None), Ok(None));
         opens.gone(peer(1), now);
         opens.made(9, inode(8), now);
         assert!(opens.is_open(inode(7)) && opens.is_open(inode(8)));
-        assert_eq!(opens.open((peer(2), 1), Some(inode(7))), Ok(()));
+        assert_eq!(opens.open((peer(2), 1), Some(inode(7))), Ok(None));
         assert_eq!(opens.expire(now + GRACE), [inode(8)], "the first one came back");
         assert_eq!(opens.close((peer(2), 1)), Some(inode(7)));
         assert!(opens.is_empty() && opens.deadline().is_none());
