@@ -211,7 +211,7 @@ pub unsafe extern "C" fn outboard_active_poll(
         // SAFETY: the program's.
         let place = unsafe { CPlace::new("outcome", outcome)? };
         table::with(client, |client| {
-            let Some(Executed { ticket, outcome, written }) = next(client, timeout_ms)? else {
+            let Some(Executed { ticket, outcome, written, .. }) = next(client, timeout_ms)? else {
                 return Ok(CStatus::Again);
             };
             let mut given = give(outcome, written, &room);

@@ -14,7 +14,7 @@ pub mod service;
 
 pub use client::{
     ActiveCall, ActiveClient, ActiveClientOptions, ActiveError, CallPlace, CallTicket,
-    ClientExecution, ClientStopper, DialActive, Executed, RegionVerb, RemoteRegion, ResultMemory,
-    VerbWhat, WaitMode,
+    ClientExecution, ClientStopper, DialActive, Executed, RegionRun, RegionVerb, RemoteRegion,
+    ResultMemory, VerbWhat, WaitMode,
 };
 pub use outboard_offcode::{ModuleHash, Outcome};

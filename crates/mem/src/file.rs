@@ -6,6 +6,7 @@
 use std::ffi::CStr;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 
 use crate::error::{MemError, last_errno};
 use crate::shared::Space;
@@ -47,12 +48,18 @@ fn status(file: BorrowedFd<'_>) -> Result<libc::stat, MemError> {
     Ok(unsafe { found.assume_init() })
 }
 
-/// The seals of a file in memory; `None` for a file on a disk. The kernel does not count the
-/// process that made a memfd as a writer of it, so that only its seals tell.
+/// The seals of a memfd; `None` for any other file. The kernel does not count the process that made
+/// a memfd as a writer of it, so that only its seals tell. A file of a tmpfs has a seal as well, and
+/// its writers are counted.
 fn seals(file: BorrowedFd<'_>) -> Option<libc::c_int> {
     // SAFETY: the call takes no pointer and changes nothing.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-    (seals >= 0).then_some(seals)
+    let is_memfd = || {
+        let name = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        // Where /proc is missing the stricter rule applies.
+        name.map_or(true, |name| name.as_os_str().as_bytes().starts_with(b"/memfd:"))
+    };
+    (seals >= 0 && (seals != libc::F_SEAL_SEAL || is_memfd())).then_some(seals)
 }
 
 /// The kernel grants a read lease only while no process has the file open for writing. A file

@@ -123,7 +123,7 @@ fn bytes(len: usize) -> Vec<u8> {
 fn programs_read_what_is_in_the_file_and_the_server_sends_no_more() {
     let home = Home::new("fs-map-read");
     let served = Served::start(&home, &["--size", "64MiB"]);
-    let mounted = Mounted::of(&home, &served, "mnt", "allow_other");
+    let mounted = Mounted::of(&home, &served, "mnt", "");
     let (path, all) = (mounted.directory.join("table"), bytes(9_000_123));
     fs::write(&path, &all).expect("written");
     symlink("table", mounted.directory.join("link")).expect("made");
@@ -158,7 +158,7 @@ fn programs_read_what_is_in_the_file_and_the_server_sends_no_more() {
 fn a_program_without_the_token_reads_nothing() {
     let home = Home::new("fs-map-refuse");
     let served = Served::start(&home, &["--size", "64MiB"]);
-    let mounted = Mounted::of(&home, &served, "mnt", "allow_other");
+    let mounted = Mounted::of(&home, &served, "mnt", "");
     fs::write(mounted.directory.join("secret"), b"secret").expect("written");
     let place = mounted.directory.join("secret");
     let map = Map::of(&home, place.to_str().expect("text"));
@@ -182,7 +182,7 @@ fn a_page_that_does_not_come_ends_the_program_s_connection_and_not_the_others_ho
     let home = Home::new("fs-map-away");
     let served = Served::start(&home, &["--size", "64MiB"]);
     let address = served.address.clone();
-    let mounted = Mounted::of(&home, &served, "mnt", "allow_other");
+    let mounted = Mounted::of(&home, &served, "mnt", "");
     let path = mounted.directory.join("long");
     let file = File::create(&path).expect("made");
     file.write_all_at(b"far", 6 << 30).expect("written");

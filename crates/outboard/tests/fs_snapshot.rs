@@ -241,7 +241,8 @@ fn a_copy_replaces_nothing_and_needs_space() {
                       \"$0\" fs $1 && exit 3; ls -A full";
         let outboard = home.command(&[]);
         let mut shell = Command::new("unshare");
-        shell.args(["-m", "sh", "-c", script]).arg(outboard.get_program()).arg(words);
+        let own = if rustix::process::geteuid().is_root() { "-m" } else { "-Urm" };
+        shell.args([own, "sh", "-c", script]).arg(outboard.get_program()).arg(words);
         let output = shell.current_dir(&home.0).output().expect("unshare");
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && error.contains("No space left"), "{error}");

@@ -53,6 +53,15 @@ impl CallTicket {
     }
 }
 
+/// A run of the service that has a region: what one run has committed the next one may lack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RegionRun {
+    /// Which of the services that had the region one after the other.
+    pub epoch: u64,
+    /// The number of the region's journal.
+    pub incarnation: u64,
+}
+
 /// A call that is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Executed {
@@ -62,4 +71,7 @@ pub struct Executed {
     pub outcome: Outcome,
     /// Bytes of the result that are in the caller's memory, if they went there.
     pub written: Option<u64>,
+    /// The run that has answered; the latest one that is known where none has. An outcome's commit
+    /// is one of this run's.
+    pub run: RegionRun,
 }

@@ -27,7 +27,7 @@ mod verbs;
 mod window;
 mod writing;
 
-pub use call::{ActiveCall, CallTicket, Executed, ResultMemory};
+pub use call::{ActiveCall, CallTicket, Executed, RegionRun, ResultMemory};
 pub use error::ActiveError;
 pub use options::{ActiveClientOptions, WaitMode};
 pub use place::CallPlace;

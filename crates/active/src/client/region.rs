@@ -4,7 +4,7 @@
 use super::error::check_name;
 use super::state::AttachedRegion;
 use super::window::Settled;
-use super::{ActiveClient, ActiveError};
+use super::{ActiveClient, ActiveError, RegionRun};
 use crate::protocol::ATTACHED_MAX;
 use outboard_cluster::hub::Exposed;
 use outboard_verbs::{OwnedBuf, Remote, SendOp, SgList, SharedSlice};
@@ -282,17 +282,10 @@ impl ActiveClient {
         Ok(RemoteRegion { handle, name, len: found.memory.len(), may_write: found.may_write })
     }
 
-    /// The number that the region's journal has for life, of the latest connection: with another
-    /// one the region's memory is another, perhaps without what was answered before.
+    /// The latest run of a region's service that was seen: one of an earlier epoch is left.
     #[must_use]
-    pub fn incarnation(&self, region: &RemoteRegion) -> Option<u64> {
-        self.state.regions.get(region.handle as usize)?.incarnation
-    }
-
-    /// The latest epoch of a region that was seen: a service with an earlier one is left.
-    #[must_use]
-    pub fn epoch(&self, region: &RemoteRegion) -> Option<u64> {
-        Some(self.state.regions.get(region.handle as usize)?.epoch)
+    pub fn run(&self, region: &RemoteRegion) -> Option<RegionRun> {
+        self.state.run(region.handle)
     }
 
     /// Gives a region up. Calls on it that are under way have no outcome that is known.

@@ -3,7 +3,7 @@
 //!
 //! Opens no connection, reads no clock, waits for nothing.
 
-use super::call::{ActiveCall, CallTicket, Executed};
+use super::call::{ActiveCall, CallTicket, Executed, RegionRun};
 use super::error::ActiveError;
 use super::window::{Asked, PendingCall, PendingRequest, RequestWindow, Settled};
 use crate::protocol::{
@@ -46,14 +46,6 @@ pub(super) struct AttachedRegion {
     /// Where its version is.
     pub(super) head: Exposed,
     pub(super) may_write: bool,
-}
-
-/// Where a region is in its life, as a service says.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RegionRun {
-    pub(super) seq: u64,
-    pub(super) incarnation: u64,
-    pub(super) epoch: u64,
 }
 
 /// A module that can be loaded when the node does not have it.
@@ -262,7 +254,7 @@ impl ClientState {
             ActiveAnswer::Welcome { caller } => self.caller = caller,
             ActiveAnswer::Attached { number, memory, head, seq, incarnation, epoch, may_write } => {
                 let attached = AttachedRegion { memory, head, may_write };
-                self.attached(number, attached, RegionRun { seq, incarnation, epoch });
+                self.attached(number, attached, (RegionRun { epoch, incarnation }, seq));
             }
             ActiveAnswer::Loaded { number, module, entries } => {
                 self.loaded.extend(self.loading.remove(&number));
@@ -321,11 +313,22 @@ impl ClientState {
 
     /// A call is over.
     fn end_call(&mut self, number: u64, (outcome, written): (Outcome, Option<u64>)) {
-        let executed = Executed { ticket: CallTicket(number), outcome, written };
+        let handle = match self.window.waiting(number).map(|request| &request.asked) {
+            Some(Asked::Execute(call)) => Some(call.handle),
+            _ => None,
+        };
+        let run = handle.and_then(|handle| self.run(handle)).unwrap_or_default();
+        let executed = Executed { ticket: CallTicket(number), outcome, written, run };
         let settled = self.window.settle(number, Settled::Executed(executed));
         if let Some(PendingRequest { asked: Asked::Execute(call), .. }) = settled {
             self.free(call);
         }
+    }
+
+    /// The latest run of a region that is known.
+    pub(super) fn run(&self, handle: u32) -> Option<RegionRun> {
+        let RegionState { epoch, incarnation, .. } = *self.regions.get(handle as usize)?;
+        Some(RegionRun { epoch, incarnation: incarnation? })
     }
 
     /// A call is not under way any more.
@@ -364,12 +367,12 @@ impl ClientState {
         }
     }
 
-    fn attached(&mut self, number: u64, attached: AttachedRegion, run: RegionRun) {
+    fn attached(&mut self, number: u64, attached: AttachedRegion, (run, seq): (RegionRun, u64)) {
         if self.is_outdated(number, run.epoch) {
             self.outdated = Some(run.epoch);
             return;
         }
-        let RegionRun { seq, incarnation, epoch } = run;
+        let RegionRun { epoch, incarnation } = run;
         let asked = self.settle(number, Settled::Attached).map(|request| request.asked);
         let Some(Asked::Attach { handle }) = asked else { return };
         let Some(region) = self.regions.get_mut(handle as usize) else { return };

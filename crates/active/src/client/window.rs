@@ -267,7 +267,7 @@ impl RequestWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::call::CallTicket;
+    use crate::client::call::{CallTicket, RegionRun};
     use outboard_offcode::Outcome;
 
     fn request(is_internal: bool) -> PendingRequest {
@@ -277,7 +277,7 @@ mod tests {
 
     fn executed(number: u64) -> Settled {
         let (ticket, outcome) = (CallTicket(number), Outcome::Killed);
-        Settled::Executed(Executed { ticket, outcome, written: None })
+        Settled::Executed(Executed { ticket, outcome, written: None, run: RegionRun::default() })
     }
 
     #[test]

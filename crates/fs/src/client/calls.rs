@@ -4,10 +4,10 @@ use super::error::FsError;
 use super::{FsCaller, FsClient, whole};
 use crate::one_sided::{list, look_up, record_of, target_of, xattr_names_of, xattr_of};
 use crate::protocol::{
-    FsAnswer, FsAttrArgs, FsCreateArgs, FsGrant, FsInode, FsInodeArgs, FsLayout, FsLinkArgs,
-    FsListArgs, FsListed, FsMakeArgs, FsNameArgs, FsRenameArgs, FsSeekArgs, FsServing, FsShareArgs,
-    FsStats, FsWalkArgs, FsXattrArgs, MAY_READ, SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE,
-    SET_MTIME, SET_MTIME_NOW, SET_UID, is_name, is_target, parse_list, parse_walk,
+    FsAnswer, FsAttrArgs, FsGrant, FsInode, FsInodeArgs, FsLayout, FsLinkArgs, FsListArgs,
+    FsListed, FsMakeArgs, FsNameArgs, FsRenameArgs, FsSeekArgs, FsServing, FsShareArgs, FsStats,
+    FsWalkArgs, FsXattrArgs, MAY_READ, SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE, SET_MTIME,
+    SET_MTIME_NOW, SET_UID, is_name, is_target, parse_list, parse_walk,
 };
 
 /// What a new inode is to be.
@@ -188,20 +188,8 @@ impl FsClient {
         entry: &'static str,
         args: &[u8],
     ) -> Result<ChangedName, FsError> {
-        self.changes_names(entry, args);
         let [made, dir] = whole(&self.ask(caller, entry, args)?, entry)?;
         Ok(ChangedName { made, dir })
-    }
-
-    /// Notes which directory a change is about.
-    pub(super) fn changes_names(&self, entry: &str, args: &[u8]) {
-        let dir = match entry {
-            "make" => FsMakeArgs::split(args).map(|(args, _)| args.dir),
-            "create" => FsCreateArgs::split(args).map(|(args, _)| args.dir),
-            "link" => FsLinkArgs::split(args).map(|(args, _)| args.dir),
-            _ => FsNameArgs::split(args).map(|(args, _)| args.dir),
-        };
-        self.unsynced.change(self.driver.run(), dir.as_slice());
     }
 
     /// Gives an inode one more name.
@@ -233,7 +221,6 @@ impl FsClient {
         let from_len = u32::try_from(from_name.len()).map_err(|_| FsError::of(libc::E2BIG))?;
         let args = FsRenameArgs { who: caller.who, from, to, flags, from_len };
         let args = [&args.bytes(), from_name, to_name].concat();
-        self.unsynced.change(self.driver.run(), &[from, to]);
         let [replaced, moved] = whole(&self.ask(caller, "rename", &args)?, "rename")?;
         Ok(RenamedInode { replaced, moved })
     }
@@ -322,28 +309,6 @@ impl FsClient {
         let both = FsStats::split(&result);
         let both = both.and_then(|(stats, rest)| Some((stats, FsServing::parse(rest)?)));
         both.ok_or(FsError::Answer { entry: "stats" })
-    }
-
-    /// Waits until everything that this client has been told of is durable.
-    ///
-    /// # Errors
-    /// [`FsError`].
-    pub fn sync(&self, caller: &FsCaller, inode: FsInode) -> Result<(), FsError> {
-        self.ask(caller, "sync", &FsInodeArgs { inode }.bytes()).map(drop)
-    }
-
-    /// As [`sync`](Self::sync), of a directory. A service that has lost its memory since names in
-    /// it were changed here has perhaps lost that, which is an error once.
-    ///
-    /// # Errors
-    /// [`FsError`].
-    pub fn sync_names(&self, caller: &FsCaller, dir: FsInode) -> Result<(), FsError> {
-        let begun = self.unsynced.begun(dir);
-        self.sync(caller, dir)?;
-        match self.unsynced.synced(self.driver.run(), dir, begun) {
-            true => Err(FsError::of(libc::EIO)),
-            false => Ok(()),
-        }
     }
 
     /// What names one below the other stand for, as far as they do, and why the next one does

@@ -8,7 +8,8 @@ use super::buffers::TransferBuffer;
 use super::error::FsError;
 use crate::protocol::{FsInode, FsNote};
 use outboard_active::{
-    ActiveCall, ActiveClient, ActiveError, CallTicket, Executed, ModuleHash, Outcome, RemoteRegion,
+    ActiveCall, ActiveClient, ActiveError, CallTicket, Executed, ModuleHash, Outcome, RegionRun,
+    RemoteRegion,
 };
 use outboard_verbs::{AdaptiveSpin, Context};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -56,6 +57,7 @@ const HARMLESS: &[&str] = &[
     "scan",
     "set",
     "sync",
+    "runs",
     "lock",
     "unlock",
     "test_lock",
@@ -75,15 +77,6 @@ impl From<&'static str> for CallEntry {
     }
 }
 
-/// Which service has the file system's memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServiceRun {
-    /// Which of the servers that have it one after the other.
-    pub epoch: u64,
-    /// The number of its region's journal.
-    pub incarnation: u64,
-}
-
 /// A call whose outcome is not taken.
 #[derive(Debug, Default)]
 struct WaitingCall {
@@ -100,6 +93,8 @@ pub(super) struct EndedCall {
     pub(super) written: Option<u64>,
     /// Where it had one: the buffer, or `None` if it must not be used again.
     pub(super) buffer: Option<Option<TransferBuffer>>,
+    /// The service's run that has answered.
+    pub(super) run: RegionRun,
 }
 
 /// What the lock guards.
@@ -245,11 +240,9 @@ impl CallDriver {
     }
 
     /// Of the latest connection.
-    pub(super) fn run(&self) -> ServiceRun {
+    pub(super) fn run(&self) -> RegionRun {
         let driven = self.lock();
-        let incarnation = driven.client.incarnation(&driven.region).unwrap_or_default();
-        let epoch = driven.client.epoch(&driven.region).unwrap_or_default();
-        ServiceRun { epoch, incarnation }
+        driven.client.run(&driven.region).unwrap_or_default()
     }
 
     /// Says what takes the service's notices.
@@ -495,9 +488,9 @@ impl DrivenClient {
             return Ok(None);
         };
         let buffer = self.waiting.remove(&ticket).and_then(|call| call.buffer);
-        let Executed { outcome, written, .. } = executed;
+        let Executed { outcome, written, run, .. } = executed;
         let buffer = buffer.map(|buffer| self.unless_reached(buffer, &outcome));
-        Ok(Some(EndedCall { outcome, written, buffer }))
+        Ok(Some(EndedCall { outcome, written, buffer, run }))
     }
 
     /// Somebody waits no more; if it led, another one does.
@@ -522,6 +515,6 @@ impl DrivenClient {
 
 impl EndedCall {
     fn unknown() -> Self {
-        Self { outcome: Outcome::Unknown, written: None, buffer: None }
+        Self { outcome: Outcome::Unknown, written: None, buffer: None, run: RegionRun::default() }
     }
 }

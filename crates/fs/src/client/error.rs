@@ -89,10 +89,15 @@ impl FsError {
 pub(super) fn result_of(outcome: Outcome) -> Result<Vec<u8>, FsError> {
     match outcome {
         Outcome::Done { result, .. } => Ok(result),
-        Outcome::Failed { code, text } => {
-            Err(FsError::Failed { errno: errno_of_failure(code), text })
-        }
-        outcome => Err(FsError::Service { outcome }),
+        outcome => Err(failure_of(outcome)),
+    }
+}
+
+/// Why an execution that is not done is not.
+pub(super) fn failure_of(outcome: Outcome) -> FsError {
+    match outcome {
+        Outcome::Failed { code, text } => FsError::Failed { errno: errno_of_failure(code), text },
+        outcome => FsError::Service { outcome },
     }
 }
 

@@ -9,7 +9,8 @@
 //! large transfers), `calls` (operations on names and attributes), `batch` (many of them),
 //! `transfer` (bytes), `open` (files that are open), `walk` (whole trees), `scan` (files looked
 //! through), `locks`, `variant`, `reader` (one-sided Reads), `rdma` (everything one-sided),
-//! `counts` (round trips), `unsynced` (what may be lost), `error`.
+//! `counts` (round trips), `unsynced` (what may be lost), `writeback` (what has failed
+//! later), `sync`, `error`.
 
 mod batch;
 mod buffers;
@@ -22,10 +23,12 @@ mod open;
 mod rdma;
 mod reader;
 mod scan;
+mod sync;
 mod transfer;
 mod unsynced;
 mod variant;
 mod walk;
+mod writeback;
 
 pub use batch::{ManyChange, ManyResult};
 pub use calls::{ChangedName, ListedName, NewInode, NewTime, NewTimes, RenamedInode};
@@ -37,15 +40,15 @@ pub(crate) use scan::words_of;
 pub use transfer::{ChangeWhat, FileRead, PendingChange, PendingRead, SyncWhen};
 pub use variant::FsVariant;
 pub use walk::{RemovedName, TreeWalk};
+pub use writeback::ErrorCursor;
 
 use crate::protocol::{
     FsAnswer, FsInode, FsLayout, FsNote, FsNotice, FsWho, MAGIC, REGION, ROOT, ROOT_NUMBER,
 };
 use buffers::BufferPool;
 use counts::RoundTrips;
-pub use driver::ServiceRun;
 use driver::{CallDriver, CallEntry, EndedCall};
-use error::result_of;
+use error::failure_of;
 use locks::FencedFiles;
 use outboard_active::{
     ActiveCall, ActiveClient, ActiveClientOptions, DialActive, ModuleHash, Outcome, RemoteRegion,
@@ -59,7 +62,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use unsynced::UnsyncedNames;
+use unsynced::{RunCommit, UnsyncedChanges};
+use writeback::WritebackErrors;
 
 /// Bytes of one read or write, at most.
 pub const TRANSFER_MAX: usize = 1 << 20;
@@ -143,7 +147,10 @@ pub struct FsClient {
     rdma: Option<RdmaVariant>,
     patience: FsPatience,
     tells_opens: bool,
-    unsynced: UnsyncedNames,
+    unsynced: UnsyncedChanges,
+    errors: WritebackErrors,
+    /// Changes that were made one-sided, and syncs of them.
+    own_commits: AtomicU64,
     /// The next opening's number.
     openings: AtomicU64,
     fenced: FencedFiles,
@@ -206,7 +213,9 @@ impl FsClient {
             rdma,
             patience: options.patience,
             tells_opens: options.tells_opens && options.variant != FsVariant::Rdma,
-            unsynced: UnsyncedNames::default(),
+            unsynced: UnsyncedChanges::default(),
+            errors: WritebackErrors::default(),
+            own_commits: AtomicU64::new(1),
             openings: AtomicU64::new(1),
             fenced: FencedFiles::default(),
             scanner: Mutex::default(),
@@ -235,13 +244,6 @@ impl FsClient {
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.driver.lock().client.connections()
-    }
-
-    /// What changes when the service has lost its memory, or another one has its place, and with it
-    /// perhaps what was changed and not synced since is lost.
-    #[must_use]
-    pub fn service_run(&self) -> ServiceRun {
-        self.driver.run()
     }
 
     /// Ends all requests that wait, and those to come: with [`FsError::Interrupted`].
@@ -301,13 +303,28 @@ impl FsClient {
         Ok(())
     }
 
-    /// Asks for an execution and waits for its result.
+    /// Asks for an execution and waits for its result; notes what it has changed.
     fn ask(
         &self,
         caller: &FsCaller,
         entry: impl Into<CallEntry>,
         args: &[u8],
     ) -> Result<Vec<u8>, FsError> {
+        let entry = entry.into();
+        let (result, commit) = self.ask_done(caller, entry, args)?;
+        if entry.module.is_none() {
+            self.changed(caller, commit, unsynced::inodes_of(entry.entry, args, &result));
+        }
+        Ok(result)
+    }
+
+    /// Asks for an execution and waits for its result and commit.
+    fn ask_done(
+        &self,
+        caller: &FsCaller,
+        entry: impl Into<CallEntry>,
+        args: &[u8],
+    ) -> Result<(Vec<u8>, RunCommit), FsError> {
         let (begun, entry) = (Instant::now(), entry.into());
         if let Some(rdma) = &self.rdma {
             let own = entry.module.is_none().then_some(entry.entry);
@@ -315,7 +332,7 @@ impl FsClient {
             let goes_on = || self.goes_on(caller) && !self.is_late(begun);
             return match rdma.ask((&self.trips, &goes_on), entry, args) {
                 Err(FsError::Interrupted) if self.is_late(begun) => Err(FsError::TimedOut),
-                done => done,
+                done => done.map(|result| (result, self.own_commit())),
             };
         }
         let mut pause = BUSY_PAUSE;
@@ -323,8 +340,9 @@ impl FsClient {
             self.trips.add(entry.entry);
             let goes_on = || self.goes_on(caller);
             let ticket = self.driver.begin(entry, args, None, &goes_on)?;
-            let EndedCall { outcome, .. } = self.driver.end(ticket, &goes_on)?;
+            let EndedCall { outcome, run, .. } = self.driver.end(ticket, &goes_on)?;
             match outcome {
+                Outcome::Done { result, seq } => return Ok((result, RunCommit { run, seq })),
                 // Nothing was executed.
                 Outcome::Busy(_) | Outcome::Conflict if !self.is_late(begun) => {
                     thread::sleep(pause);
@@ -334,7 +352,7 @@ impl FsClient {
                     return Err(FsError::TimedOut);
                 }
                 Outcome::Unknown if entry.is_harmless() => {}
-                outcome => return result_of(outcome),
+                outcome => return Err(failure_of(outcome)),
             }
             if !goes_on() {
                 return Err(FsError::Interrupted);

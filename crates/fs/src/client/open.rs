@@ -92,7 +92,6 @@ impl FsClient {
         let ask = |opening| {
             let args = FsCreateArgs { who: caller.who, dir, opening, mode, want };
             let args = [&args.bytes(), name].concat();
-            self.changes_names("create", &args);
             let result = self.ask(caller, "create", &args)?;
             let both = <[FsAnswer; 2]>::split(&result);
             both.map(|([made, dir], rest)| (ChangedName { made, dir }, rest.to_vec()))

@@ -7,6 +7,7 @@ use super::calls::NewTimes;
 use super::driver::EndedCall;
 use super::error::{FsError, result_of};
 use super::rdma::RdmaVariant;
+use super::unsynced::RunCommit;
 use super::{BUSY_PAUSE, CHANGE, FsCaller, FsClient, TRANSFER_MAX, whole};
 use crate::protocol::{
     APPEND, FsAnswer, FsAttrArgs, FsChangeArgs, FsInode, FsLayout, FsReadArgs, FsSource, GROW,
@@ -85,7 +86,7 @@ impl UnderWay {
         caller: &FsCaller,
         none: FsError,
     ) -> Result<(Outcome, BufferedBytes), FsError> {
-        let EndedCall { outcome, written, buffer } = self.end(caller)?;
+        let EndedCall { outcome, written, buffer, .. } = self.end(caller)?;
         let bytes = match (&buffer, written) {
             (Some(Some(buffer)), Some(len)) => {
                 let len = usize::try_from(len).unwrap_or(usize::MAX);
@@ -239,7 +240,11 @@ impl FsClient {
         let set = new.args(caller, inode);
         let args = FsChangeArgs { who: caller.who, inode, offset, size, which, source: 0, set };
         let call = match &self.rdma {
-            Some(rdma) => PendingCall::Over(self.change_here(rdma, caller, &args, bytes)?),
+            Some(rdma) => {
+                let answer = self.change_here(rdma, caller, &args, bytes)?;
+                self.changed(caller, self.own_commit(), [inode]);
+                PendingCall::Over(answer)
+            }
             None => PendingCall::Asked(self.begin_change_again(caller, &args, bytes)?),
         };
         Ok(PendingChange { call, args, bytes: bytes.to_vec() })
@@ -466,7 +471,7 @@ impl PendingChange {
         };
         let (mut refused, mut tries) = (false, 0);
         loop {
-            let EndedCall { outcome, buffer, .. } = call.end(caller)?;
+            let EndedCall { outcome, buffer, run, .. } = call.end(caller)?;
             let client = &call.client;
             buffer.into_iter().for_each(|buffer| client.give_back(buffer));
             match next_step(&outcome, &self.args, (&mut tries, client.is_late(call.begun))) {
@@ -483,6 +488,9 @@ impl PendingChange {
                 ChangeStep::TimedOut => return Err(FsError::TimedOut),
                 ChangeStep::GivenUp => return Err(FsError::of(libc::EIO)),
                 ChangeStep::Over => {
+                    if let Outcome::Done { seq, .. } = outcome {
+                        client.changed(caller, RunCommit { run, seq }, [self.args.inode]);
+                    }
                     let answer = whole(&result_of(outcome)?, CHANGE);
                     return if refused { Err(FsError::of(libc::EPERM)) } else { answer };
                 }

@@ -1,13 +1,13 @@
 //! Open files: bytes that are read ahead, writes that are gathered and under way.
 //!
 //! Writes belong to the inode: whoever reads or asks through this mount sees them. What of them
-//! fails is told to the next writer, and to whoever flushes, syncs or closes.
+//! fails is reported once to each opening: to the next write, flush or sync of it.
 
 use super::ahead::AheadPlan;
 use super::gather::{GatheredWrite, WriteGather};
 use crate::client::{
-    ChangeWhat, FileRead, FsCaller, FsClient, FsError, FsOpening, IMPATIENT, NewTimes,
-    PendingChange, PendingRead, ServiceRun, SyncWhen, TRANSFER_MAX,
+    ChangeWhat, ErrorCursor, FileRead, FsCaller, FsClient, FsError, FsOpening, IMPATIENT, NewTimes,
+    PendingChange, PendingRead, SyncWhen, TRANSFER_MAX,
 };
 use crate::protocol::{FsAnswer, FsInode, FsRecord, MAY_WRITE};
 use std::collections::VecDeque;
@@ -31,12 +31,8 @@ struct PendingWrites {
     /// For whom what is gathered is written.
     caller: FsCaller,
     under_way: VecDeque<(Range<u64>, PendingChange)>,
-    /// Of a write that nobody has been told of.
-    error: Option<i32>,
     /// The last opening is closed: nothing is held from now on.
     is_closed: bool,
-    /// The service's run to which the oldest change was sent that is not synced.
-    unsynced: Option<ServiceRun>,
 }
 
 /// An inode that somebody has open here.
@@ -92,9 +88,7 @@ impl OpenInode {
         let caller = FsCaller::default();
         let (gather, under_way) = (WriteGather::new(TRANSFER_MAX), VecDeque::new());
         let (later, end) = (NewTimes::default(), 0);
-        let (error, unsynced, is_closed) = (None, None, false);
-        let pending =
-            PendingWrites { gather, later, end, caller, under_way, error, is_closed, unsynced };
+        let pending = PendingWrites { gather, later, end, caller, under_way, is_closed: false };
         let writes = Mutex::new(pending);
         let (changes, writer) = (AtomicU64::new(0), AtomicU32::new(0));
         Self { inode, client, writes, changes, writer, is_awaited: AtomicBool::new(false) }
@@ -133,7 +127,6 @@ impl OpenInode {
         changed: ChangedHere<'_>,
     ) -> Result<(), FsError> {
         let mut writes = self.writes();
-        self.told(&mut writes)?;
         self.changes.fetch_add(1, Ordering::AcqRel);
         self.make_way(&mut writes, caller, changed);
         let due = writes.gather.add(offset, bytes);
@@ -161,7 +154,6 @@ impl OpenInode {
         if writes.is_closed {
             return Ok(None);
         }
-        self.told(&mut writes)?;
         if !writes.caller.who.is_same_user(&caller.who) {
             self.settle_all(&mut writes, changed);
         }
@@ -211,7 +203,6 @@ impl OpenInode {
         range: Range<u64>,
     ) -> Result<(), FsError> {
         let (caller, later) = (writes.caller, std::mem::take(&mut writes.later));
-        writes.unsynced.get_or_insert_with(|| self.client.service_run());
         let begun = self.client.begin_change_and_set(&caller, self.inode, what, &later)?;
         writes.under_way.push_back((range, begun));
         Ok(())
@@ -240,10 +231,10 @@ impl OpenInode {
         }
     }
 
-    /// Sends everything and waits for it; what has failed stays to be told.
+    /// Sends everything and waits for it; what has failed stays to be reported.
     fn settle_all(&self, writes: &mut PendingWrites, changed: ChangedHere<'_>) {
         if let Err(error) = self.send_all(writes, changed) {
-            writes.error.get_or_insert_with(|| error.errno());
+            self.client.write_failed(self.inode, &error);
         }
         self.end_all(writes, changed);
         writes.end = 0;
@@ -265,7 +256,6 @@ impl OpenInode {
             Some(write) => ChangeWhat::Write(write.offset, &write.bytes),
             None => ChangeWhat::Nothing,
         };
-        writes.unsynced.get_or_insert_with(|| self.client.service_run());
         let begun = self.client.begin_change_and_set(&caller, self.inode, what, &later);
         let range = write.as_ref().map_or(0..0, GatheredWrite::range);
         match begun {
@@ -284,7 +274,7 @@ impl OpenInode {
         match change.end(&writes.caller) {
             Ok(answer) => changed(self.inode, &answer.record),
             Err(error) => {
-                writes.error.get_or_insert_with(|| error.errno());
+                self.client.write_failed(self.inode, &error);
                 // What there is of it now is shown.
                 if let Ok(answer) = self.client.get(&writes.caller, self.inode) {
                     changed(self.inode, &answer.record);
@@ -293,12 +283,7 @@ impl OpenInode {
         }
     }
 
-    /// Says once what of earlier writes has failed.
-    fn told(&self, writes: &mut PendingWrites) -> Result<(), FsError> {
-        writes.error.take().map_or(Ok(()), |errno| Err(FsError::of(errno)))
-    }
-
-    /// Sends everything and waits for it; what has failed stays to be told. Whether there was
+    /// Sends everything and waits for it; what has failed stays to be reported. Whether there was
     /// anything.
     pub(super) fn settle(&self, caller: &FsCaller, changed: ChangedHere<'_>) -> bool {
         let mut writes = self.writes();
@@ -310,28 +295,6 @@ impl OpenInode {
         true
     }
 
-    /// As [`Self::settle`], and says what has failed.
-    pub(super) fn flush(&self, caller: &FsCaller, changed: ChangedHere<'_>) -> Result<(), FsError> {
-        self.settle(caller, changed);
-        self.told(&mut self.writes())
-    }
-
-    /// Has everything that was changed made durable. A service that has lost its memory since has
-    /// perhaps lost some of it, which is an error once.
-    pub(super) fn sync(&self, caller: &FsCaller, changed: ChangedHere<'_>) -> Result<(), FsError> {
-        let changes = self.changes.load(Ordering::Acquire);
-        self.flush(caller, changed)?;
-        let unsynced = self.writes().unsynced;
-        self.client.sync(caller, self.inode)?;
-        let now = self.client.service_run();
-        let is_still = self.changes.load(Ordering::Acquire) == changes;
-        self.writes().unsynced = (!is_still).then_some(now);
-        match unsynced {
-            Some(run) if run != now => Err(FsError::of(libc::EIO)),
-            _ => Ok(()),
-        }
-    }
-
     /// Changes bytes at once, after everything that was written before.
     pub(super) fn change(
         &self,
@@ -340,9 +303,8 @@ impl OpenInode {
         is_durable: SyncWhen,
         changed: ChangedHere<'_>,
     ) -> Result<FsAnswer, FsError> {
-        self.flush(caller, changed)?;
+        self.settle(caller, changed);
         self.changes.fetch_add(1, Ordering::AcqRel);
-        self.writes().unsynced.get_or_insert_with(|| self.client.service_run());
         let answer = self.client.change(caller, self.inode, what, is_durable)?;
         changed(self.inode, &answer.record);
         Ok(answer)
@@ -382,6 +344,8 @@ pub(super) struct OpenFile {
     pub(super) flags: i32,
     /// Whether bytes may be read before they are asked for, and written after.
     pub(super) keeps_bytes: bool,
+    /// Which errors of the inode it has been told of.
+    errors: ErrorCursor,
     reader: Mutex<FileReader>,
 }
 
@@ -395,7 +359,8 @@ impl OpenFile {
     ) -> Self {
         let changes = open.changes.load(Ordering::Acquire);
         let reader = Mutex::new(FileReader { changes, size, ..FileReader::default() });
-        Self { open, opening, opener: *opener, flags, keeps_bytes, reader }
+        let errors = open.client.error_cursor(open.inode);
+        Self { open, opening, opener: *opener, flags, keeps_bytes, errors, reader }
     }
 
     /// A caller with the rights of this opening.
@@ -406,6 +371,26 @@ impl OpenFile {
     /// The kernel itself, which writes mapped pages back for whom the file was opened.
     pub(super) fn used_by_kernel(&self) -> FsCaller {
         self.opening.used_by(&FsCaller { thread: 0, ..self.opener })
+    }
+
+    /// Reports once what of earlier changes of the inode has failed.
+    pub(super) fn check_written(&self) -> Result<(), FsError> {
+        self.open.client.check_written(self.open.inode, &self.errors)
+    }
+
+    /// Sends everything and waits for it, and reports what has failed to those who write.
+    pub(super) fn flush(&self, caller: &FsCaller, changed: ChangedHere<'_>) -> Result<(), FsError> {
+        self.open.settle(caller, changed);
+        match self.flags & libc::O_ACCMODE {
+            libc::O_RDONLY => Ok(()),
+            _ => self.check_written(),
+        }
+    }
+
+    /// Has everything that was changed made durable, and reports what has failed or was lost.
+    pub(super) fn sync(&self, caller: &FsCaller, changed: ChangedHere<'_>) -> Result<(), FsError> {
+        self.open.settle(caller, changed);
+        self.open.client.sync(caller, self.open.inode, &self.errors)
     }
 
     pub(super) fn is_append(&self) -> bool {

@@ -5,7 +5,7 @@
 //! shown: the kernel would believe them.
 
 use super::known::AskedAt;
-use crate::client::{FsCaller, FsClient, FsError, ListedName};
+use crate::client::{ErrorCursor, FsCaller, FsClient, FsError, ListedName};
 use crate::protocol::FsInode;
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -35,6 +35,8 @@ pub(super) struct OpenDirectory {
     page: Mutex<Option<ListPage>>,
     /// Names that were removed here since the page was asked for.
     removed: Mutex<HashSet<Vec<u8>>>,
+    /// Which errors of the directory it has been told of.
+    pub(super) errors: ErrorCursor,
 }
 
 /// How names are listed, and for how long they are good.
@@ -62,9 +64,9 @@ pub(super) struct ListedAt<'a> {
 }
 
 impl OpenDirectory {
-    pub(super) fn new(dir: FsInode, opener: FsCaller) -> Self {
+    pub(super) fn new(dir: FsInode, opener: FsCaller, errors: ErrorCursor) -> Self {
         let (page, removed) = (Mutex::default(), Mutex::default());
-        Self { dir, opener: Mutex::new(opener), page, removed }
+        Self { dir, opener: Mutex::new(opener), page, removed, errors }
     }
 
     /// Asks for names from a place on, for a thread that waits.

@@ -455,14 +455,12 @@ impl Filesystem for FsHandlers {
     fn fsyncdir(
         &self,
         request: &Request,
-        node: INodeNo,
-        _: FileHandle,
+        _node: INodeNo,
+        handle: FileHandle,
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let caller = caller_of(request);
-        let inode = self.0.inode(node.0);
-        reply_empty(reply, inode.and_then(|inode| self.client().sync_names(&caller, inode)));
+        reply_empty(reply, self.0.sync_directory(&caller_of(request), handle.0));
     }
 
     fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {

@@ -455,7 +455,14 @@ impl MountedTree {
         self.locks.check(handle)?;
         let changed = self.changes_here(self.ask());
         let is_durable = file.sync_when();
-        let caller = &caller.map_or_else(|| file.used_by_kernel(), |caller| file.used_by(caller));
+        let caller = &match caller {
+            Some(caller) => {
+                file.check_written()?;
+                file.used_by(caller)
+            }
+            // The kernel would lose the bytes of the mapping.
+            None => file.used_by_kernel(),
+        };
         if file.is_append() {
             let appended =
                 file.open.change(caller, ChangeWhat::Append(bytes), is_durable, &changed);
@@ -475,12 +482,12 @@ impl MountedTree {
 
     pub(super) fn sync(&self, caller: &FsCaller, handle: u64) -> Result<(), FsError> {
         let file = self.file(handle)?;
-        file.open.sync(caller, &self.changes_here(self.ask()))
+        file.sync(caller, &self.changes_here(self.ask()))
     }
 
     pub(super) fn flush(&self, caller: &FsCaller, handle: u64) -> Result<FsInode, FsError> {
         let file = self.file(handle)?;
-        file.open.flush(caller, &self.changes_here(self.ask()))?;
+        file.flush(caller, &self.changes_here(self.ask()))?;
         Ok(file.open.inode)
     }
 
@@ -526,7 +533,7 @@ impl MountedTree {
         self.settle(caller, from.open.inode);
         let changed = self.changes_here(self.ask());
         let writer = to.used_by(caller);
-        to.open.flush(&writer, &changed)?;
+        to.flush(&writer, &changed)?;
         let size = self.client.get(caller, from.open.inode)?.record.size;
         let whole = len.min(size.saturating_sub(from_at)) / BLOCK_LEN;
         if whole == 0 {
@@ -561,13 +568,19 @@ impl MountedTree {
         let mut table = self.table();
         table.next += 1;
         let handle = table.next;
-        table.directories.insert(handle, Arc::new(OpenDirectory::new(dir, *caller)));
+        let errors = self.client.error_cursor(dir);
+        table.directories.insert(handle, Arc::new(OpenDirectory::new(dir, *caller, errors)));
         Ok(handle)
     }
 
     pub(super) fn directory(&self, handle: u64) -> Result<Arc<OpenDirectory>, FsError> {
         let directory = self.table().directories.get(&handle).map(Arc::clone);
         directory.ok_or_else(|| FsError::of(libc::EBADF))
+    }
+
+    pub(super) fn sync_directory(&self, caller: &FsCaller, handle: u64) -> Result<(), FsError> {
+        let directory = self.directory(handle)?;
+        self.client.sync(caller, directory.dir, &directory.errors)
     }
 
     pub(super) fn close_directory(&self, handle: u64) {

@@ -8,7 +8,7 @@
 //! module's headers), `places` (where these are in a region), `bytes` (reads and changes as clients
 //! ask for them), `batch` (many changes by one request), `lists` (answers with names), `walks`
 //! (answers of the module `find`), `scans` (files looked through line by line), `errno` (failures),
-//! `times` (what a time is), `locks` and `ranges` (locks of files), `notes` (messages beside
+//! `times` (what a time is), `touched` (which inodes a change is about), `locks` and `ranges` (locks of files), `notes` (messages beside
 //! executions), `volatile` (where there are none).
 
 mod batch;
@@ -24,6 +24,7 @@ mod scans;
 mod serving;
 mod structures;
 mod times;
+mod touched;
 pub mod volatile;
 mod walks;
 
@@ -49,7 +50,7 @@ pub use scans::{
     SCAN_NUMBERS, SCAN_PARAMS, SCAN_PARAMS_LEN, SCAN_PIECE, SCAN_PIECE_LEN, SCAN_SKIP_BINARY,
     SCAN_TEXT, ScanArgs, ScanCursor, ScanRecord, ScanTold, parse_scan, parse_scan_args, scan_args,
 };
-pub use serving::{FsServing, ServedReplica};
+pub use serving::{FsEndedRun, FsServing, ServedReplica};
 pub use structures::{
     FsAccessArgs, FsAnswer, FsAttrArgs, FsBlocksRun, FsCreateArgs, FsExtent, FsGrant, FsInitArgs,
     FsInode, FsInodeArgs, FsLinkArgs, FsListArgs, FsListed, FsMakeArgs, FsMapArgs, FsNameArgs,
@@ -59,6 +60,7 @@ pub use structures::{
     NO_LIMIT, RECORD_ENTRIES,
 };
 pub use times::{seconds_of, time_ns};
+pub use touched::TouchedInodes;
 pub use walks::{
     FIND_APART, FIND_ATTRIBUTES, FIND_IS_APART, FIND_IS_ENTERED, FIND_IS_ERROR, FIND_IS_LEFT,
     FIND_IS_MATCH, FIND_LEVELS_MAX, FIND_PATH_MAX, FIND_PROGRAM_MAX, FIND_SUMS, FindArgs,

@@ -1,9 +1,23 @@
 //! What a server says of itself, behind how full its file system is: its epoch, and its replica.
 
 use super::FsLayout;
+use super::layout::layouts;
 
 /// What a replica has of what its server has, by number, as people read it.
 const PHASES: [&str; 4] = ["away", "copying", "catching up", "in step"];
+
+layouts! {
+    /// A run of the service that has ended. The answer of `runs` has those that the store
+    /// remembers, the latest first.
+    FsEndedRun {
+        /// The epoch that it served.
+        epoch: u64,
+        /// Its journal's number.
+        incarnation: u64,
+        /// The last of its commits that the store still has, as its journal numbers them.
+        last: u64,
+    }
+}
 
 /// See this file's first lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,7 +15,7 @@ pub(super) fn epoch_of(dial: DialActive) -> Option<u64> {
     let options = ActiveClientOptions { limit: LIMIT, ..ActiveClientOptions::default() };
     let mut client = ActiveClient::connect(&Context::open().ok()?, dial, options).ok()?;
     let region = client.attach(REGION).ok()?;
-    client.epoch(&region)
+    client.run(&region).map(|run| run.epoch)
 }
 
 /// Remembers that another server has a store's file system, and ends this process, which serves

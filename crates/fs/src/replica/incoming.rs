@@ -84,6 +84,7 @@ impl IncomingCopy {
             epoch: followed.epoch,
             incarnation: followed.incarnation,
             base: followed.base,
+            ended: Default::default(),
         };
         let (metadata_len, of, seq) = (0, followed.uuid, head.seq);
         Ok(Self { dir, metadata, metadata_len, data, superblock, of, seq })

@@ -181,7 +181,7 @@ impl ReplicaPlace {
         let commit = held.sync()?;
         let behind_s = self.in_step_at.map(|at| at.elapsed().as_secs());
         self.held.take().map(HeldStore::leave);
-        match self.become_server() {
+        match self.become_server(commit) {
             Ok(epoch) => {
                 self.promoted = Some(epoch);
                 Ok(ReplicaAnswer::Promoted { epoch, commit, behind_s })
@@ -193,14 +193,14 @@ impl ReplicaPlace {
         }
     }
 
-    /// The next epoch's, on the disk.
-    fn become_server(&self) -> Result<u64, ReplicaError> {
+    /// The next epoch's, on the disk, behind its last commit.
+    fn become_server(&self, commit: u64) -> Result<u64, ReplicaError> {
         let mut opened = OpenedStore::open(&self.dir)?;
         let epoch = opened.superblock().epoch + 1;
         // Who had a lock is not known: all are waited for.
         let marker = File::create(self.dir.join(LOCK_MARKER));
         marker.map_err(|source| ReplicaError::Disk { what: LOCK_MARKER, source })?;
-        opened.enter_epoch(epoch)?;
+        opened.enter_epoch(epoch, commit)?;
         StoreRole::Promoted.set(&self.dir)?;
         Ok(epoch)
     }

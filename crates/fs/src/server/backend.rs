@@ -10,7 +10,6 @@ use super::entries::EntryKind;
 use super::grants::GrantKey;
 use super::io::IoThreads;
 use super::leases::LeaseTable;
-use super::leasing::TouchedInodes;
 use super::lingering::LingeringInodes;
 use super::locking::LockService;
 use super::opening::wanted;
@@ -18,7 +17,7 @@ use super::opens::OpenInodes;
 use super::pool::BlockPool;
 use super::report::FsCounters;
 use super::scan::ScanThreads;
-use crate::protocol::{FsNote, ROOT, failure_of_errno};
+use crate::protocol::{FsNote, ROOT, TouchedInodes, failure_of_errno};
 use crate::replica::fence;
 use crate::replica::shipping::ShippingState;
 use crate::store::{FsStore, SyncMode};
@@ -347,6 +346,11 @@ impl FsBackend {
             }
             EntryKind::Sync => {
                 self.sync(caller, token);
+                None
+            }
+            EntryKind::Runs => {
+                let (result, seq) = (self.store.ended_runs(), self.region.seq());
+                self.answer(token, Outcome::Done { result, seq });
                 None
             }
             EntryKind::Batch => {

@@ -7,8 +7,9 @@
 use super::backend::FsBackend;
 use super::call::{BatchWork, FsCall, FsWork, OwnWork};
 use super::entries::EntryKind;
-use super::leasing::TouchedInodes;
-use crate::protocol::{BATCH_GOES_ON, BATCH_QUIET, BatchChange, BatchDone, FsLayout, parse_batch};
+use crate::protocol::{
+    BATCH_GOES_ON, BATCH_QUIET, BatchChange, BatchDone, FsLayout, TouchedInodes, parse_batch,
+};
 use outboard_active::Outcome;
 use outboard_active::service::BackendCaller;
 use outboard_offcode::executor::Request;

@@ -2,9 +2,9 @@
 
 use super::entries::EntryKind;
 use super::group::RemovedGroup;
-use super::leasing::{LookWork, TouchedInodes};
+use super::leasing::LookWork;
 use crate::plan::ChangePlan;
-use crate::protocol::{FsBlocksRun, FsChangeArgs, FsExtent, FsGrant, FsInode};
+use crate::protocol::{FsBlocksRun, FsChangeArgs, FsExtent, FsGrant, FsInode, TouchedInodes};
 use outboard_cluster::hub::PeerId;
 use outboard_offcode::Outcome;
 use outboard_offcode::executor::Request;

@@ -1,5 +1,7 @@
 //! The store, by the numbers that the region gives its commits.
 
+use crate::protocol::{FsEndedRun, FsLayout};
+use crate::store::superblock::EndedRun;
 use crate::store::{DataFile, FsStore, HeldBlocks, SyncMode};
 use std::sync::Arc;
 
@@ -59,6 +61,17 @@ impl DurableCommits {
     /// Which of the servers that have had the file system one after the other this is.
     pub(super) fn epoch(&self) -> u64 {
         self.store.as_ref().map_or(0, |store| store.superblock().epoch)
+    }
+
+    /// The answer of `runs`.
+    pub(super) fn ended_runs(&self) -> Vec<u8> {
+        let ended = self.store.as_ref().map(|store| store.superblock().ended);
+        let ended = ended.into_iter().flatten().filter(|run| run.incarnation != 0);
+        let mut bytes = Vec::new();
+        for EndedRun { epoch, incarnation, last } in ended {
+            FsEndedRun { epoch, incarnation, last }.put(&mut bytes);
+        }
+        bytes
     }
 
     /// The last commit that the log has, as the store numbers them.

@@ -20,6 +20,8 @@ pub(super) enum EntryKind {
     Write,
     /// The service waits for the disk; the module is not asked.
     Sync,
+    /// The service says which runs it had before; the module is not asked.
+    Runs,
     /// Several of those that change metadata.
     Batch,
     /// The service locks; the module is not asked.
@@ -53,6 +55,7 @@ const ENTRIES: &[(&str, EntryKind)] = &[
     ("open", EntryKind::Read),
     ("change", EntryKind::Write),
     ("sync", EntryKind::Sync),
+    ("runs", EntryKind::Runs),
     ("batch", EntryKind::Batch),
     ("scan", EntryKind::Scan),
     ("lock", EntryKind::Lock),
@@ -62,8 +65,18 @@ const ENTRIES: &[(&str, EntryKind)] = &[
 ];
 
 /// Entries of clients that do not say for whom they are.
-const FOR_NOBODY: &[&str] =
-    &["get", "target", "stats", "sync", "batch", "lock", "unlock", "test_lock", "cancel_lock"];
+const FOR_NOBODY: &[&str] = &[
+    "get",
+    "target",
+    "stats",
+    "sync",
+    "runs",
+    "batch",
+    "lock",
+    "unlock",
+    "test_lock",
+    "cancel_lock",
+];
 
 /// Whether an entry's arguments begin with for whom it is.
 pub(super) fn has_who(entry: &str) -> bool {

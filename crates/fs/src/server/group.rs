@@ -7,10 +7,9 @@
 use super::backend::FsBackend;
 use super::batch::ANSWER_MAX;
 use super::call::{BatchWork, FsWork};
-use super::leasing::TouchedInodes;
 use crate::protocol::{
     BATCH_QUIET, BatchDone, FsAnswer, FsInode, FsLayout, FsNameArgs, FsRemoved, FsUnlinkArgs,
-    UNLINK_MAX,
+    TouchedInodes, UNLINK_MAX,
 };
 use outboard_active::Outcome;
 

@@ -6,24 +6,14 @@ use super::call::{FsCall, FsWork};
 use super::entries::EntryKind;
 use super::leases::{LeaseOn, RecalledLease};
 use crate::protocol::{
-    FsAnswer, FsAttrArgs, FsCreateArgs, FsGrant, FsInode, FsLayout, FsLinkArgs, FsListArgs,
-    FsMakeArgs, FsNameArgs, FsNotice, FsRenameArgs, FsShareArgs, FsWalkArgs, FsXattrArgs, MAY_READ,
-    StalePart, parse_list, parse_walk,
+    FsAnswer, FsGrant, FsInode, FsLayout, FsListArgs, FsNameArgs, FsNotice, FsWalkArgs, MAY_READ,
+    StalePart, TouchedInodes, parse_list, parse_walk,
 };
 use outboard_active::Outcome;
 use outboard_active::service::{BackendCaller, BackendStep};
 use outboard_cluster::hub::PeerId;
 use outboard_offcode::executor::Request;
 use std::time::Instant;
-
-/// What a change touches, as far as its arguments say it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct TouchedInodes {
-    /// Directories whose names change.
-    pub(super) dirs: Vec<FsInode>,
-    /// An inode whose attributes change.
-    pub(super) inode: Option<FsInode>,
-}
 
 /// How an entry answers with inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,37 +38,16 @@ pub(super) struct LookWork {
 }
 
 impl TouchedInodes {
-    pub(super) fn of(entry: &str, args: &[u8]) -> Self {
-        let names = |dirs: &[FsInode]| Self { dirs: dirs.to_vec(), inode: None };
-        let inode = |inode| Self { dirs: Vec::new(), inode: Some(inode) };
-        let touched = match entry {
-            "make" => FsMakeArgs::split(args).map(|(args, _)| names(&[args.dir])),
-            "create" => FsCreateArgs::split(args).map(|(args, _)| names(&[args.dir])),
-            "unlink" | "rmdir" => FsNameArgs::split(args).map(|(args, _)| names(&[args.dir])),
-            "rename" => FsRenameArgs::split(args).map(|(args, _)| names(&[args.from, args.to])),
-            "link" => FsLinkArgs::split(args)
-                .map(|(args, _)| Self { inode: Some(args.inode), ..names(&[args.dir]) }),
-            "set" => FsAttrArgs::split(args).map(|(args, _)| inode(args.inode)),
-            "set_xattr" | "remove_xattr" => {
-                FsXattrArgs::split(args).map(|(args, _)| inode(args.inode))
-            }
-            "share" => FsShareArgs::split(args).map(|(args, _)| inode(args.to)),
-            _ => None,
-        };
-        touched.unwrap_or_default()
-    }
-
     /// Of these, and of the inodes that the answer names, the leases.
     fn leases(&self, outcome: &Outcome) -> Vec<LeaseOn> {
-        let mut rest = match outcome {
+        let answer = match outcome {
             Outcome::Done { result, .. } => &result[..],
             _ => &[],
         };
-        let answered = std::iter::from_fn(|| FsAnswer::take(&mut rest)).map(|one| one.inode);
         let names =
             self.dirs.iter().flat_map(|dir| [LeaseOn::Names(*dir), LeaseOn::Attributes(*dir)]);
-        let inodes = self.inode.into_iter().chain(answered).filter(|inode| inode.number != 0);
-        let mut all: Vec<LeaseOn> = names.chain(inodes.map(LeaseOn::Attributes)).collect();
+        let mut all: Vec<LeaseOn> =
+            names.chain(self.inodes(answer).map(LeaseOn::Attributes)).collect();
         all.sort();
         all.dedup();
         all

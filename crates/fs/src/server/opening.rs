@@ -4,9 +4,10 @@
 use super::backend::FsBackend;
 use super::call::{FsCall, FsWork};
 use super::entries::EntryKind;
-use super::leasing::TouchedInodes;
 use super::opens::TooManyOpen;
-use crate::protocol::{FsAnswer, FsCreateArgs, FsLayout, FsOpenArgs, MAY_READ, MAY_WRITE};
+use crate::protocol::{
+    FsAnswer, FsCreateArgs, FsLayout, FsOpenArgs, MAY_READ, MAY_WRITE, TouchedInodes,
+};
 use outboard_active::Outcome;
 use outboard_active::service::BackendCaller;
 use outboard_offcode::executor::Request;

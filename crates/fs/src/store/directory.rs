@@ -114,6 +114,7 @@ impl OpenedStore {
             epoch: 1,
             incarnation: 0,
             base: 0,
+            ended: Default::default(),
         };
         // A store has a checkpoint always: one that has lost both is not an empty one.
         let store = (&superblock.uuid, superblock.region_len);
@@ -174,12 +175,12 @@ impl OpenedStore {
         }
     }
 
-    /// Makes the store one of another epoch.
+    /// Makes the store one of another epoch, which begins behind a commit.
     ///
     /// # Errors
     /// [`FsStoreError`].
-    pub fn enter_epoch(&mut self, epoch: u64) -> Result<(), FsStoreError> {
-        self.replace_superblock(Superblock { epoch, ..self.superblock })
+    pub fn enter_epoch(&mut self, epoch: u64, last: u64) -> Result<(), FsStoreError> {
+        self.replace_superblock(Superblock { epoch, ..self.superblock.after(last) })
     }
 
     pub(super) fn replace_superblock(&mut self, next: Superblock) -> Result<(), FsStoreError> {

@@ -93,7 +93,12 @@ impl OpenedStore {
         self.check_len(region)?;
         self.settle(&log, newest.number)?;
         let base = last_seq.wrapping_sub(region.seq());
-        self.replace_superblock(Superblock { incarnation, base, ..self.superblock })?;
+        let before = match self.superblock.incarnation == incarnation {
+            // A replica goes on with its server's journal.
+            true => self.superblock,
+            false => self.superblock.after(last_seq),
+        };
+        self.replace_superblock(Superblock { incarnation, base, ..before })?;
         let (hub, segments) = self.parts(options, (log, last_seq));
         self.keeper(region, (&hub, &segments), Some(newest), options).begin(self)
     }

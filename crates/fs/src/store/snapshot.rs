@@ -203,7 +203,8 @@ pub fn blocks_in_use(metadata: File, head: &SnapshotHead) -> Result<HeldBlocks, 
 
 /// A store of its own: it has another number, and no run yet.
 fn fresh((block_count, region_len): (u64, u64)) -> Result<Superblock, FsStoreError> {
-    Ok(Superblock { uuid: random()?, block_count, region_len, epoch: 1, incarnation: 0, base: 0 })
+    let (uuid, ended) = (random()?, Default::default());
+    Ok(Superblock { uuid, block_count, region_len, epoch: 1, incarnation: 0, base: 0, ended })
 }
 
 fn writer(superblock: &Superblock, file: File) -> Result<CheckpointWriter, FsStoreError> {

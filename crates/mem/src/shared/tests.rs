@@ -232,16 +232,20 @@ fn a_file_that_can_still_change_is_not_mapped() {
         |file: &std::fs::File| matches!(SharedRegion::of_file(file), Err(MemError::Unsteady));
     assert!(refused(&in_memory(b"text", 0)));
     assert!(refused(&in_memory(b"text", libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)));
-    let path = std::env::temp_dir().join(format!("outboard-mem-{}", std::process::id()));
-    std::fs::write(&path, "text").expect("written");
-    let writer = std::fs::OpenOptions::new().write(true).open(&path).expect("opened");
-    let file = std::fs::File::open(&path).expect("opened");
-    assert!(refused(&file), "it has a name");
-    std::fs::remove_file(&path).expect("removed");
-    assert!(refused(&file), "it has a writer");
-    drop(writer);
-    let region = SharedRegion::of_file(&file).expect("neither name nor writer");
-    assert_eq!(region.snapshot(0..4).as_deref(), Ok(&b"text"[..]));
+    assert!(refused(&in_memory(b"text", libc::F_SEAL_SEAL)));
+    // The second one is a tmpfs: its files have seals.
+    for directory in [std::env::temp_dir(), "/dev/shm".into()] {
+        let path = directory.join(format!("outboard-mem-{}", std::process::id()));
+        std::fs::write(&path, "text").expect("written");
+        let writer = std::fs::OpenOptions::new().write(true).open(&path).expect("opened");
+        let file = std::fs::File::open(&path).expect("opened");
+        assert!(refused(&file), "it has a name");
+        std::fs::remove_file(&path).expect("removed");
+        assert!(refused(&file), "it has a writer");
+        drop(writer);
+        let region = SharedRegion::of_file(&file).expect("neither name nor writer");
+        assert_eq!(region.snapshot(0..4).as_deref(), Ok(&b"text"[..]));
+    }
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn a_disk_that_is_read_only(to: &Path) {
     cast.put(&receiver, 0).expect("put");
     drop(receiver);
     let before = names(to);
-    run("mount", &["-o", "remount,ro", to.to_str().expect("plain")]);
+    run("mount", &["-o", "remount,bind,ro", to.to_str().expect("plain")]);
     let resumed = cast.try_begin(to, options()).expect_err("read-only").to_string();
     assert!(resumed.contains("at the destination: Read-only"), "{resumed}");
     let new = cast.try_begin(to, with_another_name()).expect_err("read-only").to_string();
