@@ -355,6 +355,42 @@ fn a_replica_that_is_stopped_holds_nobody_up_for_long() {
     checked(&home, "b");
 }
 
+/// The replica has what was shipped to it; what it lacks is lost, and fsync says so.
+#[test]
+fn fsync_says_what_the_replica_lacks() {
+    let home = Home::new("fs-replica-fsync");
+    let two = TwoServers::start(&home, &[]);
+    let mounted = Mounted::at(&home, &two.hosts(), "mnt", "soft,timeo=600");
+    wait_for(&home, &two.first.address, "in step");
+    let promotion = ReadyPromotion::of(&home, &two.second.address);
+    fs::write(mounted.path("shipped"), b"old").expect("written");
+    write_synced(&mounted.path("lacking"), b"old").expect("synced");
+    fs::write(mounted.path("shipped"), b"new").expect("written");
+    eventually("the replica has everything", || {
+        let found = stats(&home, &two.first.address);
+        found.is_some_and(|found| found["replica"]["lacks_commits"] == 0)
+    });
+    let services = two.second.services();
+    services.iter().for_each(|service| signal(*service, Signal::STOP));
+    // More than the connection takes: the last of it cannot be on its way.
+    let filling = vec![7; 64 << 10];
+    for number in 0..200 {
+        fs::write(mounted.path(&format!("filling{number}")), &filling).expect("written");
+    }
+    fs::write(mounted.path("lacking"), b"new").expect("written");
+    two.first.kill_all();
+    services.iter().for_each(|service| signal(*service, Signal::CONT));
+    let _promoted = promotion.promote();
+    sync(&mounted.path("shipped")).expect("nothing of it is lost");
+    assert_eq!(fs::read(mounted.path("shipped")).expect("read"), b"new");
+    assert_eq!(sync(&mounted.path("lacking")).expect_err("lost").raw_os_error(), Some(5));
+    assert_eq!(fs::read(mounted.path("lacking")).expect("read"), b"old");
+    sync(&mounted.path("lacking")).expect("it was said");
+    drop(mounted);
+    drop(two.second);
+    checked(&home, "b");
+}
+
 /// What is in a file once it is synced, by its version.
 fn content(name: &str, version: u64) -> Vec<u8> {
     let len = usize::try_from(version * 7919 % 30_000).expect("small");
