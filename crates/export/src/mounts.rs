@@ -5,6 +5,7 @@
 //! mounted file systems: a hung one cannot block the export.
 
 use crate::path::{Path, behind, is_path};
+use outboard_unix::mounts;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, statat};
 use std::collections::HashSet;
@@ -46,7 +47,7 @@ struct Mount {
 
 impl Mounts {
     pub(crate) fn new() -> Self {
-        let mut mounts = Self { table: File::open("/proc/self/mountinfo").ok(), held: Vec::new() };
+        let mut mounts = Self { table: File::open(mounts::MOUNT_TABLE).ok(), held: Vec::new() };
         mounts.held = mounts.read();
         mounts
     }
@@ -77,7 +78,7 @@ impl Mounts {
         if read.is_err() {
             return Vec::new();
         }
-        text.split(|&byte| byte == b'\n').filter_map(parse).collect()
+        mounts::mounts_of(&text).filter_map(mount_of_table).collect()
     }
 
     /// The mount that a path lies on: the last of the deepest.
@@ -104,35 +105,11 @@ fn layers(options: &[u8]) -> impl Iterator<Item = &[u8]> {
     values.flat_map(|value| value.split(|&byte| byte == b':')).filter(|at| !at.is_empty())
 }
 
-/// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
-fn parse(line: &[u8]) -> Option<Mount> {
-    let mut fields = line.split(|&byte| byte == b' ');
-    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-    let (device, root, at) = (fields.nth(1)?, fields.next()?, unescaped(fields.next()?));
-    let options = fields.skip_while(|field| *field != b"-").nth(3).unwrap_or_default();
-    let source = [device, b" ", root].concat();
-    is_path(&at).then(|| Mount { id, at: at.into(), source, options: unescaped(options) })
-}
-
-/// A field of the table with its escapes resolved: `\040` is a blank.
-fn unescaped(field: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&byte, behind)) = rest.split_first() {
-        let digits = behind.get(..3).filter(|_| byte == b'\\');
-        let code = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        match code.and_then(|code| u8::from_str_radix(code, 8).ok()) {
-            Some(code) => {
-                plain.push(code);
-                rest = &behind[3..];
-            }
-            None => {
-                plain.push(byte);
-                rest = behind;
-            }
-        }
-    }
-    plain
+/// A mount of the table, where its mount point is a path.
+fn mount_of_table(mount: mounts::Mount) -> Option<Mount> {
+    let mounts::Mount { id, device, root, at, options, .. } = mount;
+    let source = [&device[..], b" ", &root].concat();
+    is_path(&at).then(|| Mount { id, at: at.into(), source, options })
 }
 
 #[cfg(test)]
@@ -140,14 +117,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_the_table_is_read() {
+    fn a_mount_point_is_a_path() {
+        let read = |line: &[u8]| mounts::Mount::parse(line).and_then(mount_of_table);
         let line =
             br"36 35 98:0 /a /point/a\040b\134c rw - overlay o lowerdir=/l:m,x=/y,upperdir=/u";
-        let mount = parse(line).unwrap();
+        let mount = read(line).unwrap();
         assert_eq!((mount.id, &*mount.at), (36, &b"/point/a b\\c"[..]));
         assert_eq!(layers(&mount.options).collect::<Vec<_>>(), [&b"/l"[..], b"m", b"/u"]);
-        assert_eq!(parse(b""), None);
-        assert_eq!(parse(b"36 35 98:0 /a relative rw - x y z"), None);
+        assert_eq!(read(b"36 35 98:0 /a relative rw - x y z"), None);
     }
 
     #[test]

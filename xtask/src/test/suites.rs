@@ -218,7 +218,7 @@ pub const SUITES: &[Suite] = &[
             "outboard::fs",
             "outboard::fs_cp",
             "outboard::fs_cut",
-            "outboard::fs_sync",
+            "outboard::fs_ends",
             "outboard::fs_grep",
             "outboard::fs_map",
             "outboard::fs_replica",

@@ -6,14 +6,10 @@ use super::links::remove_links_into;
 use super::mount::{SOURCE, unmount_view};
 use super::view_prefix;
 use crate::receive::{Destination, dead_staging};
+use outboard_unix::mounts::mounts;
 use outboard_unix::names::for_each_name;
 use rustix::fs::{self, Mode, OFlags};
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
-
-/// Where the kernel lists this process's mounts.
-const MOUNTS: &str = "/proc/self/mountinfo";
+use std::path::Path;
 
 /// Removes dead views at a destination. Asks the disk.
 pub(crate) fn remove_dead_views(destination: &Destination) {
@@ -39,57 +35,12 @@ pub(crate) fn remove_dead_views(destination: &Destination) {
 
 /// Removes dead views that are mounted below these directories, when a service starts.
 pub(crate) fn remove_dead_views_of<'a>(roots: impl Iterator<Item = &'a Path> + Clone) {
-    let mounts = std::fs::read(MOUNTS).unwrap_or_default();
-    for mount in mounts.split(|byte| *byte == b'\n').filter_map(view_mount) {
-        let is_below = roots.clone().any(|root| mount.starts_with(root));
-        let Some(parent) = mount.parent().filter(|_| is_below) else { continue };
+    let views = mounts().unwrap_or_default().into_iter();
+    for view in views.filter(|mount| mount.source == SOURCE.as_bytes()) {
+        let is_below = roots.clone().any(|root| view.path().starts_with(root));
+        let Some(parent) = view.path().parent().filter(|_| is_below) else { continue };
         if let Ok(destination) = Destination::open(parent) {
             remove_dead_views(&destination);
-        }
-    }
-}
-
-/// Where a view is mounted, of a line of the kernel's list (proc_pid_mountinfo(5)).
-fn view_mount(line: &[u8]) -> Option<PathBuf> {
-    let mut fields = line.split(|byte| *byte == b' ');
-    let at = fields.nth(4)?;
-    let source = fields.skip_while(|field| *field != b"-").nth(2)?;
-    (source == SOURCE.as_bytes()).then(|| PathBuf::from(OsString::from_vec(unescaped(at))))
-}
-
-/// Three octal digits after a backslash are a byte.
-fn unescaped(field: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&byte, after)) = rest.split_first() {
-        let octal = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        let escaped = octal.and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match escaped.filter(|_| byte == b'\\') {
-            Some(escaped) => {
-                bytes.push(escaped);
-                rest = &after[3..];
-            }
-            None => {
-                bytes.push(byte);
-                rest = after;
-            }
-        }
-    }
-    bytes
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn views_are_known_by_their_source() {
-        let line = b"52 28 0:47 / /data/a\\040b/.outboard-cast-view-1 ro,nosuid,nodev shared:7 - \
-            fuse.outboard-cast outboard-cast ro,user_id=0";
-        let at = Path::new("/data/a b/.outboard-cast-view-1");
-        assert_eq!(view_mount(line).as_deref(), Some(at));
-        for other in [&b"52 28 0:47 / /srv ro - fuse.sshfs host:/x ro"[..], b"", b"1 2 3 4 /srv"] {
-            assert_eq!(view_mount(other), None);
         }
     }
 }

@@ -15,11 +15,13 @@
 //! writes and sequential reads), `later` (attributes that go with them), `files` (open files),
 //! `tree` (what requests do), `looking` (what they look up), `xattrs`, `lists` and `shown`
 //! (directories), `locks` and `locking` (locks of files), `replies` and `serve` (the kernel's
-//! requests), `notices`, `lent` (names that the kernel has), `attach` (mounting).
+//! requests), `notices`, `lent` (names that the kernel has), `attach` (mounting),
+//! `detach` (its end).
 
 mod ahead;
 mod attach;
 mod attributes;
+mod detach;
 mod files;
 mod gather;
 mod inodes;
@@ -40,6 +42,7 @@ mod tree;
 mod xattrs;
 
 pub use attach::{FsMountError, unmount_at};
+pub use detach::MountEnd;
 pub use options::{FsCacheMode, FsMountOptions, FsOptionError};
 
 use crate::client::FsClient;
@@ -53,6 +56,7 @@ use tree::MountedTree;
 
 /// A file system that is mounted, and served once [`serve`](Self::serve) is called.
 pub struct FsMount {
+    end: MountEnd,
     session: Session<FsHandlers>,
     unmounter: Option<SessionUnmounter>,
     tree: Arc<MountedTree>,
@@ -65,7 +69,7 @@ impl std::fmt::Debug for FsMount {
 }
 
 impl FsMount {
-    /// Mounts a file system on a directory; `source` is what the machine's table of mounts says of
+    /// Mounts a file system on a directory, by a path without links; `source` is what the machine's table of mounts says of
     /// where it comes from.
     ///
     /// # Errors
@@ -79,10 +83,17 @@ impl FsMount {
         let tree = Arc::new(MountedTree::new(client, *options));
         let handlers = || FsHandlers(Arc::clone(&tree));
         let Attached { session, unmounter } = attach(directory, source, options, handlers)?;
+        let end = MountEnd::new(directory, &tree);
         tree.handle_notices(session.notifier()).map_err(FsMountError::Session)?;
         tree.send_what_is_held().map_err(FsMountError::Session)?;
         tree.look_after_locks(session.notifier()).map_err(FsMountError::Session)?;
-        Ok(Self { session, unmounter, tree })
+        Ok(Self { end, session, unmounter, tree })
+    }
+
+    /// What ends it from another thread.
+    #[must_use]
+    pub fn end(&self) -> MountEnd {
+        self.end.clone()
     }
 
     /// Serves the kernel's requests until the file system is unmounted.
@@ -90,7 +101,7 @@ impl FsMount {
     /// # Errors
     /// [`FsMountError::Session`].
     pub fn serve(self) -> Result<(), FsMountError> {
-        let Self { session, unmounter, tree } = self;
+        let Self { session, unmounter, tree, .. } = self;
         let served = session.run();
         // It is unmounted by now; dropping this would do it again.
         drop(unmounter);

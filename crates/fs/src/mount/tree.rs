@@ -164,6 +164,12 @@ impl MountedTree {
         }
     }
 
+    /// As [`Self::settle`], for all open files.
+    pub(super) fn settle_all(&self, caller: &FsCaller) {
+        let open: Vec<_> = self.table().inodes.keys().copied().collect();
+        open.into_iter().for_each(|inode| self.settle(caller, inode));
+    }
+
     /// As [`Self::settle`], for what a name stands for: others find under its new name what was
     /// written and set before. Where this mount does not know the name, for every open file.
     fn settle_name(&self, caller: &FsCaller, (dir, name): (FsInode, &[u8])) {

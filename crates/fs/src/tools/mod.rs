@@ -30,7 +30,7 @@ pub use grep::{
     GrepBinary, GrepGoes, GrepMode, GrepNameRule, GrepNames, GrepPattern, GrepSyntax, GrepTeller,
     GrepTold, GrepTree, GrepWish, GrepWords, LineMatcher, TooManyParts, grep,
 };
-pub use place::{FsPlace, PlaceMount};
+pub use place::FsPlace;
 pub use remove::remove_tree;
 pub use resolve::{LastLink, ResolvedPath, resolve};
 pub use tree_hash::{TreeHash, hash_local, hash_tree};

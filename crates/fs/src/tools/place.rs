@@ -2,13 +2,14 @@
 //! server.
 
 use super::ToolError;
+use outboard_unix::mounts::{MOUNT_TABLE, Mount, mounts};
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The type that mounts of file systems have.
-const MOUNT_TYPE: &str = "fuse.outboard";
+const MOUNT_TYPE: &[u8] = b"fuse.outboard";
 
 /// See this file's first lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,17 +20,6 @@ pub struct FsPlace {
     pub path: Vec<u8>,
     /// As the caller has written it.
     pub shown: Vec<u8>,
-}
-
-/// A mount of a file system.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlaceMount {
-    /// Where.
-    pub directory: PathBuf,
-    /// Of what.
-    pub source: String,
-    /// The type.
-    pub kind: String,
 }
 
 impl FsPlace {
@@ -50,7 +40,11 @@ impl FsPlace {
     pub fn find(word: &OsStr) -> Result<Option<Self>, ToolError> {
         match Self::remote(word.as_bytes()) {
             Some(place) => Ok(Some(place)),
-            None => Self::mounted(word, &mounts()?),
+            None => {
+                let mounts = mounts()
+                    .map_err(|error| ToolError::Words(format!("{MOUNT_TABLE}: {error}")))?;
+                Self::mounted(word, &mounts)
+            }
         }
     }
 
@@ -63,19 +57,23 @@ impl FsPlace {
         is_host.then(place)
     }
 
-    fn mounted(word: &OsStr, mounts: &[PlaceMount]) -> Result<Option<Self>, ToolError> {
+    fn mounted(word: &OsStr, mounts: &[Mount]) -> Result<Option<Self>, ToolError> {
         let shown = word.as_bytes().to_vec();
         let fault = |why: String| ToolError::Path { path: word.as_bytes().to_vec(), why };
         let path = whole(Path::new(word)).map_err(|error| {
             fault(error.raw_os_error().map_or_else(|| error.to_string(), super::errno_words))
         })?;
-        let inside = mounts.iter().filter(|mount| path.starts_with(&mount.directory));
+        let inside = mounts.iter().filter(|mount| path.starts_with(mount.path()));
         // The last of those on one directory covers the others.
-        let mount = inside.max_by_key(|mount| mount.directory.as_os_str().len());
+        let mount = inside.max_by_key(|mount| mount.at.len());
         let mount = mount.filter(|mount| mount.kind == MOUNT_TYPE);
-        let ours = mount.and_then(|mount| Some((mount, mount.source.strip_suffix(":/")?)));
+        let host = |mount: &Mount| {
+            let host = mount.source.strip_suffix(b":/")?;
+            Some(String::from_utf8_lossy(host).into_owned())
+        };
+        let ours = mount.and_then(|mount| Some((mount, host(mount)?)));
         Ok(ours.map(|(mount, host)| {
-            let rest = path.strip_prefix(&mount.directory).unwrap_or(&path);
+            let rest = path.strip_prefix(mount.path()).unwrap_or(&path);
             let path = [b"/", rest.as_os_str().as_bytes()].concat();
             // Options of mounts have commas between them: a list of hosts has none there.
             Self { host: host.replace(';', ","), path, shown }
@@ -98,44 +96,10 @@ fn whole(path: &Path) -> std::io::Result<PathBuf> {
     }
 }
 
-/// What is mounted.
-fn mounts() -> Result<Vec<PlaceMount>, ToolError> {
-    const LIST: &str = "/proc/self/mountinfo";
-    let list = fs::read(LIST).map_err(|error| ToolError::Words(format!("{LIST}: {error}")))?;
-    Ok(list.split(|byte| *byte == b'\n').filter_map(PlaceMount::parse).collect())
-}
-
-impl PlaceMount {
-    /// Of a line of mountinfo, proc(5).
-    fn parse(line: &[u8]) -> Option<Self> {
-        let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
-        let directory = PathBuf::from(std::ffi::OsString::from_vec(unescaped(words.get(4)?)));
-        let end = words.iter().position(|word| *word == b"-")?;
-        let text =
-            |at: usize| Some(String::from_utf8_lossy(&unescaped(words.get(at)?)).into_owned());
-        Some(Self { directory, kind: text(end + 1)?, source: text(end + 2)? })
-    }
-}
-
-/// Bytes of which some are written as `\` and three octal digits.
-fn unescaped(word: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(word.len());
-    let mut rest = word;
-    while let Some((first, behind)) = rest.split_first() {
-        let value =
-            |digits: &[u8; 3]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok();
-        let escaped = behind.split_first_chunk().filter(|_| *first == b'\\');
-        match escaped.and_then(|(digits, behind)| Some((value(digits)?, behind))) {
-            Some((byte, behind)) => (bytes.push(byte), rest = behind).0,
-            None => (bytes.push(*first), rest = behind).0,
-        }
-    }
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outboard_unix::mounts::mounts_of;
 
     #[test]
     fn a_word_names_a_host_and_a_path_there() {
@@ -155,28 +119,28 @@ mod tests {
     #[test]
     fn a_path_is_in_the_mount_that_is_nearest() {
         let lines = b"1 0 0:1 / / rw - ext4 /dev/sda rw\n\
-            2 1 0:2 / /tmp rw - tmpfs none rw\n\
-            3 2 0:3 / /tmp/a\\040b rw,nosuid shared:7 - fuse.outboard n01:4791:/ rw\n";
-        let mut mounts: Vec<_> =
-            lines.split(|byte| *byte == b'\n').filter_map(PlaceMount::parse).collect();
-        assert_eq!(mounts.len(), 3);
-        assert_eq!(mounts[2].directory, Path::new("/tmp/a b"));
+            2 1 0:2 / /tmp rw - tmpfs none rw\n";
+        let mut mounts: Vec<_> = mounts_of(lines).collect();
+        let mount = |at: &Path, source: &str, kind: &[u8]| {
+            let at = at.as_os_str().as_bytes().to_vec();
+            Mount { at, source: source.into(), kind: kind.to_vec(), ..mounts[1].clone() }
+        };
         let directory = tempfile::tempdir().expect("a directory");
         let here = fs::canonicalize(directory.path()).expect("there");
         fs::create_dir(here.join("x")).expect("made");
         let word = here.join("x/.");
         let place = FsPlace::mounted(word.as_os_str(), &mounts).expect("a path");
         assert_eq!(place, None, "in no mount");
-        let kind = MOUNT_TYPE.to_owned();
-        mounts.push(PlaceMount { directory: here.clone(), source: "n02:/".into(), kind });
+        let here_is = [mount(&here, "n02:/", MOUNT_TYPE), mount(&here.join("x"), "none", b"tmpfs")];
+        let [served, covering] = here_is;
+        mounts.push(served);
         let place = FsPlace::mounted(word.as_os_str(), &mounts).expect("a path");
         let place = place.expect("in a mount");
         assert_eq!((place.host.as_str(), &place.path[..]), ("n02", &b"/x"[..]));
         let missing = FsPlace::mounted(here.join("y").as_os_str(), &mounts);
         let missing = missing.expect_err("not there").to_string();
         assert!(missing.ends_with("y': No such file or directory"), "{missing}");
-        let kind = "tmpfs".to_owned();
-        mounts.push(PlaceMount { directory: here.join("x"), source: "none".into(), kind });
+        mounts.push(covering);
         let place = FsPlace::mounted(word.as_os_str(), &mounts).expect("a path");
         assert_eq!(place, None, "covered");
     }

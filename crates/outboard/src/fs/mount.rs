@@ -7,16 +7,19 @@ use super::at::{FsHosts, connect};
 use crate::{Outcome, log};
 use clap::{Args, ValueEnum};
 use outboard_fs::client::{FsClientOptions, FsVariant};
-use outboard_fs::mount::{FsMount, FsMountOptions, unmount_at};
+use outboard_fs::mount::{FsMount, FsMountOptions, MountEnd, unmount_at};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
+/// How long a process that is told to end takes to send what its mount holds.
+const SEND_MAX: Duration = Duration::from_secs(5);
 /// What the process that serves says when it does.
 const READY: &str = "mounted";
 
@@ -130,26 +133,33 @@ fn serve(args: &MountArgs, options: &FsMountOptions) -> Outcome {
     let directory = std::fs::canonicalize(&args.directory)
         .map_err(|error| format!("{}: {error}", args.directory.display()))?;
     let mount = FsMount::mount(client, &directory, &args.source.text, options)?;
-    unmount_on_signal(&directory)?;
+    end_on_signal(mount.end())?;
     if args.daemon {
         tell_ready()?;
     }
     Ok(mount.serve()?)
 }
 
-/// Whoever ends this process wants the directory back.
-fn unmount_on_signal(directory: &Path) -> Outcome {
+/// A signal gives the directory back; the process serves the files that are open until they are
+/// closed. Where nothing is mounted any more, or cannot be unmounted, the process ends.
+fn end_on_signal(end: MountEnd) -> Outcome {
     let (mut told, teller) = UnixStream::pair()?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         pipe::register(signal, teller.try_clone()?)?;
     }
-    let directory = directory.to_owned();
     let wait = move || {
         let mut one = [0];
         while told.read_exact(&mut one).is_ok() {
-            if let Err(error) = unmount_at(&directory) {
-                tracing::error!(%error, "on a signal");
-            }
+            let status = match end.unmount() {
+                Ok(true) => continue,
+                Ok(false) => 0,
+                Err(error) => {
+                    eprintln!("outboard: {error}; its files fail from now on");
+                    1
+                }
+            };
+            end.send_held(SEND_MAX);
+            std::process::exit(status);
         }
     };
     thread::Builder::new().name("fs-signals".into()).spawn(wait)?;

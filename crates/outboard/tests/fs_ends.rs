@@ -1,5 +1,5 @@
-//! What fsync says after the server was lost: EIO exactly where an acknowledged change is lost, once
-//! to each open file description.
+//! Ends. Of servers: fsync says EIO exactly where an acknowledged change is lost, once to each open
+//! file description. Of mounts: a process that is told to end does, and loses nothing.
 
 #[expect(dead_code, reason = "other tests use the rest")]
 mod home;
@@ -11,11 +11,13 @@ use home::Home;
 use outboard_testkit::{PATIENCE, eventually};
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 use rustix::io::Errno;
-use served::{Mounted, Served};
+use rustix::process::{Pid, Signal, kill_process};
+use served::{Mounted, Served, is_mounted};
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::process::{Command, ExitStatus};
 use std::time::Instant;
 
 fn open(path: &Path) -> File {
@@ -213,4 +215,94 @@ fn runs_that_no_client_has_met_are_remembered() {
     let _served = Served::at(&home, &address, &[]);
     assert!(!is_lost(sync(&path)), "four runs have ended in order since");
     assert_eq!(fs::read(&path).expect("read"), b"kept");
+}
+
+/// Tells the process of a mount to end.
+fn tell(mounted: &Mounted, signal: Signal) {
+    let pid = Pid::from_raw(mounted.process.id().cast_signed()).expect("a process");
+    kill_process(pid, signal).expect("it is there");
+}
+
+fn ended(mounted: &mut Mounted) -> ExitStatus {
+    let mut status = None;
+    eventually("it ends", || {
+        status = mounted.process.try_wait().expect("known");
+        status.is_some()
+    });
+    status.expect("it has ended")
+}
+
+#[test]
+fn a_mount_that_was_unmounted_lazily_ends_on_a_signal() {
+    let home = Home::new("fs-ends-lazily");
+    let served = Served::start(&home, &["--size", "64MiB"]);
+    let mut mounted = Mounted::of(&home, &served, "mnt", "");
+    fs::write(mounted.path("file"), b"old").expect("written");
+    let file = open(&mounted.path("file"));
+    home.told(&["fs", "umount", "mnt"]);
+    file.write_all_at(b"new", 0).expect("it is open");
+    // Another mount has the directory now: it is not the one that ends.
+    let next = Mounted::of(&home, &served, "mnt", "");
+    tell(&mounted, Signal::TERM);
+    assert!(ended(&mut mounted).success());
+    assert_eq!(fs::read(next.path("file")).expect("it is mounted"), b"new");
+    assert!(file.read_at(&mut [0; 3], 0).is_err(), "nobody serves it");
+}
+
+#[test]
+fn files_that_are_open_are_served_until_the_second_signal() {
+    let home = Home::new("fs-ends-twice");
+    let served = Served::start(&home, &["--size", "64MiB"]);
+    let mut mounted = Mounted::of(&home, &served, "mnt", "");
+    fs::write(mounted.path("file"), b"old").expect("written");
+    let file = open(&mounted.path("file"));
+    tell(&mounted, Signal::TERM);
+    eventually("the directory is given back", || !is_mounted(&mounted.directory));
+    file.write_all_at(b"new", 0).expect("it is open");
+    file.sync_all().expect("it is served");
+    let mut found = [0; 3];
+    file.read_exact_at(&mut found, 0).expect("it is served");
+    assert_eq!(&found, b"new");
+    assert!(mounted.process.try_wait().expect("known").is_none());
+    tell(&mounted, Signal::INT);
+    assert!(ended(&mut mounted).success());
+}
+
+#[test]
+fn a_mount_that_cannot_be_unmounted_says_so_and_ends() {
+    if !is_root() {
+        return;
+    }
+    let home = Home::new("fs-ends-covered");
+    let served = Served::start(&home, &["--size", "64MiB"]);
+    let mut mounted = Mounted::of(&home, &served, "mnt", "");
+    fs::write(mounted.path("file"), b"old").expect("written");
+    let run = |program: &str, words: &[&str]| {
+        let status = Command::new(program).args(words).current_dir(&home.0).status();
+        assert!(status.expect("it starts").success(), "{program} {words:?}");
+    };
+    fs::create_dir(home.0.join("bound")).expect("made");
+    run("mount", &["--bind", "mnt", "bound"]);
+    run("mount", &["-t", "tmpfs", "cover", "bound"]);
+    tell(&mounted, Signal::TERM);
+    assert_eq!(ended(&mut mounted).code(), Some(1), "it is still mounted");
+    run("umount", &["-l", "bound"]);
+    run("umount", &["-l", "bound"]);
+    // Wherever it is mounted a signal takes it away.
+    if is_mounted(&mounted.directory) {
+        run("umount", &["-l", "mnt"]);
+    }
+    let mut again = Mounted::of(&home, &served, "mnt", "");
+    run("mount", &["--bind", "mnt", "bound"]);
+    tell(&again, Signal::TERM);
+    assert!(ended(&mut again).success());
+    assert!(!is_mounted(&again.directory) && !is_mounted(&home.0.join("bound")));
+}
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("skipped: only root binds mounts");
+    }
+    is_root
 }
