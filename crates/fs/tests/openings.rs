@@ -111,7 +111,7 @@ fn whoever_uses_it_has_its_rights() {
     assert_eq!(errno(use_all(&client, &more, made.made.inode)), libc::EACCES);
     let read = client.read(&reads.used_by(&user(OTHER)), made.made.inode, 0, 9).expect("granted");
     assert!(read.bytes.is_empty());
-    client.sync(&user(OWNER), inode).expect("synced");
+    client.sync(&user(OWNER), inode, &client.error_cursor(inode)).expect("synced");
     node.lose_memory();
     use_all(&client, &lent, inode).expect("opened before the server was restarted");
 }
@@ -165,7 +165,7 @@ fn an_open_file_stays_without_a_name() {
     other.unlink(&caller, root, b"file").expect("removed");
     client.close(&first);
     use_all(&client, &again.used_by(&caller), inode).expect("the second opening has it");
-    client.sync(&caller, inode).expect("synced");
+    client.sync(&caller, inode, &client.error_cursor(inode)).expect("synced");
     node.lose_memory();
     use_all(&client, &again.used_by(&caller), inode).expect("after a restart, too");
     client.close(&again);
