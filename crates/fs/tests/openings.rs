@@ -8,7 +8,9 @@
 mod served;
 
 use libtest_mimic::{Arguments, Trial};
-use outboard_fs::client::{ChangeWhat, FsCaller, FsClient, FsError, NewInode, NewTimes, SyncWhen};
+use outboard_fs::client::{
+    ChangeWhat, FsCaller, FsClient, FsClientOptions, FsError, NewInode, NewTimes, SyncWhen,
+};
 use outboard_fs::protocol::{EXCL, FsInode, FsWho, MAY_READ, MAY_WRITE, SEEK_DATA};
 use served::{MountProcess, ServedNode, started};
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         trial("what_may_not_be_written_is_not_opened", what_may_not_be_written_is_not_opened),
         trial("an_open_file_stays_without_a_name", an_open_file_stays_without_a_name),
         trial("groups_count_as_the_server_says", groups_count_as_the_server_says),
+        trial("what_nobody_waits_for_holds_no_buffer", what_nobody_waits_for_holds_no_buffer),
     ];
     if OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok() {
         trials.extend([
@@ -51,6 +54,8 @@ fn main() -> ExitCode {
             trial("what_is_replaced_can_be_opened", what_is_replaced_can_be_opened),
             trial("two_mounts_remove_one_tree", two_mounts_remove_one_tree),
             trial("descriptors_outlive_modes", descriptors_outlive_modes),
+            trial("one_mount_maps_a_file_at_a_time", one_mount_maps_a_file_at_a_time),
+            trial("many_files_are_read_in_bounded_memory", many_files_are_read_in_bounded_memory),
         ]);
     } else {
         eprintln!("/dev/fuse cannot be used here: nothing is mounted");
@@ -188,6 +193,37 @@ fn groups_count_as_the_server_says() {
     client.set(&user(OWNER), inode, &given).expect("of its group");
 }
 
+/// What is asked ahead, and written behind, leaves the buffers to those who wait.
+fn what_nobody_waits_for_holds_no_buffer() {
+    const LEN: usize = 1 << 20;
+    let node = ServedNode::start();
+    let client = node.client_with(FsClientOptions { buffers: 2, ..FsClientOptions::default() });
+    let (client, caller) = (client.expect("connected"), user(OWNER));
+    let inode = make(&client, OWNER, "file", 0o600);
+    let piece = |number: usize| vec![u8::try_from(number).expect("small"); LEN];
+    let write = |number: usize| {
+        let what = ChangeWhat::Write((number * LEN) as u64, &piece(number));
+        client.begin_change(&caller, inode, what, SyncWhen::Later).expect("begun")
+    };
+    let written: Vec<_> = (0..6).map(write).collect();
+    for change in written {
+        change.end(&caller).expect("written");
+    }
+    let read = |number: usize| {
+        client.begin_read(&caller, inode, (number * LEN) as u64, LEN).expect("begun")
+    };
+    let ahead: Vec<_> = (0..6).map(read).collect();
+    assert_eq!(client.read(&caller, inode, 0, LEN).expect("read").bytes, piece(0));
+    for (number, read) in ahead.into_iter().enumerate() {
+        assert!(read.end(&caller).expect("read").bytes == piece(number), "{number}");
+    }
+    // Those that are given up come back as well.
+    for number in 0..6 {
+        drop(read(number));
+    }
+    assert!(client.read(&caller, inode, LEN as u64, LEN).expect("read").bytes == piece(1));
+}
+
 /// A mount that ordinary users reach, also where root has made it.
 fn open_mount(node: &ServedNode, name: &str) -> MountProcess {
     let is_root = rustix::process::geteuid().is_root();
@@ -305,4 +341,79 @@ fn descriptors_outlive_modes() {
     file.write_all(b"more").expect("written without a name");
     file.set_len(2).expect("shortened without a name");
     assert_eq!(file.metadata().expect("there").size(), 2);
+}
+
+/// Two mounts' mappings of one file would not show each other's bytes: the second one is refused,
+/// and so is what needs it, as SQLite's write-ahead log. Bytes are read and written by both.
+fn one_mount_maps_a_file_at_a_time() {
+    let node = ServedNode::start();
+    let (one, two) = (open_mount(&node, "one"), open_mount(&node, "two"));
+    let program = "if True:
+        import errno, mmap, os, sqlite3, sys, time
+        one = sys.argv[1].rstrip('/')
+        two = os.path.dirname(one) + '/two'
+        def opened(mount):
+            fd = os.open(mount + '/file', os.O_RDWR | os.O_CREAT, 0o600)
+            os.ftruncate(fd, 4096)
+            return fd
+        def may_map(fd):
+            try: mmap.mmap(fd, 4096).close()
+            except OSError as error:
+                assert error.errno == errno.ENODEV, error
+                return False
+            return True
+        first, second = opened(one), opened(two)
+        assert may_map(first) and may_map(opened(one)) and not may_map(second)
+        memory = mmap.mmap(first, 4096)
+        memory[:5] = b'bytes'
+        memory.flush()
+        assert os.pread(second, 5, 0) == b'bytes'
+        os.pwrite(second, b'BYTES', 0)
+        memory.close()
+        os.closerange(first, 1 << 10)
+        # The kernel says that a file is closed when it has done so.
+        until = time.monotonic() + 120
+        while not may_map(opened(two)): assert time.monotonic() < until
+        assert not may_map(opened(one))
+        assert os.pread(opened(one), 5, 0) == b'BYTES'
+        os.closerange(3, 1 << 10)
+
+        def base(mount): return sqlite3.connect(mount + '/base', timeout=1, isolation_level=None)
+        db = base(one)
+        assert db.execute('PRAGMA journal_mode=WAL').fetchone() == ('wal',)
+        db.execute('CREATE TABLE t(n)')
+        other = base(two)
+        try: other.execute('INSERT INTO t VALUES(2)')
+        except sqlite3.OperationalError: pass
+        else: assert False, 'a second mount has the log'
+        other.close()
+        db.execute('INSERT INTO t VALUES(1)')
+        assert db.execute('SELECT n FROM t').fetchall() == [(1,)]
+        db.execute('PRAGMA journal_mode=DELETE')
+        base(two).execute('INSERT INTO t VALUES(2)')
+        assert db.execute('SELECT n FROM t ORDER BY n').fetchall() == [(1,), (2,)]
+        assert db.execute('PRAGMA integrity_check').fetchone() == ('ok',)
+        ";
+    python(program, &one.path(""));
+    drop((one, two));
+}
+
+/// Files that were read a little, and are open still, take no memory without an end.
+fn many_files_are_read_in_bounded_memory() {
+    let node = ServedNode::start();
+    let mount = open_mount(&node, "mnt");
+    let program = "if True:
+        import os, sys
+        for number in range(256):
+            fd = os.open(sys.argv[1] + '/%d' % number, os.O_RDWR | os.O_CREAT, 0o600)
+            os.ftruncate(fd, 8 << 20)
+            os.close(fd)
+            fd = os.open(sys.argv[1] + '/%d' % number, os.O_RDONLY)
+            for piece in range(8): assert os.read(fd, 128 << 10) == bytes(128 << 10)
+        ";
+    let before = mount.memory("VmRSS");
+    python(program, &mount.path(""));
+    let grown = mount.memory("VmHWM").saturating_sub(before);
+    assert!(grown < 256 << 20, "{grown} bytes for 256 files");
+    drop(mount);
 }

@@ -115,8 +115,9 @@ pub(super) struct DrivenClient {
     on_notice: Option<TakeBytes>,
     /// What is told of later connections. It does not wait.
     on_connection: Option<Box<dyn Fn() + Send>>,
-    /// Open files by the numbers of their openings; each later connection announces them.
-    opened: HashMap<u64, FsInode>,
+    /// Open files by the numbers of their openings, and whether they may be mapped; each later
+    /// connection announces them.
+    opened: HashMap<u64, (FsInode, bool)>,
     /// The connection that was told.
     told: u64,
     /// Whether the service is told that leases are kept here.
@@ -272,12 +273,12 @@ impl CallDriver {
     }
 
     /// A file was opened by a request that began over that connection.
-    pub(super) fn opened(&self, opening: u64, inode: FsInode, connection: u64) {
+    pub(super) fn opened(&self, opening: u64, (inode, maps): (FsInode, bool), connection: u64) {
         let mut driven = self.lock();
-        driven.opened.insert(opening, inode);
+        driven.opened.insert(opening, (inode, maps));
         // It may have been answered over the one before: saying it once more changes nothing.
         if driven.client.connections() != connection {
-            driven.send(&FsNote::Opened { opening, inode });
+            driven.send(&FsNote::Opened { opening, inode, maps });
         }
     }
 
@@ -438,8 +439,8 @@ impl DrivenClient {
         if self.keeps {
             self.client.note(&FsNote::Keeps.encode())?;
         }
-        for (opening, inode) in &self.opened {
-            let note = FsNote::Opened { opening: *opening, inode: *inode };
+        for (opening, (inode, maps)) in &self.opened {
+            let note = FsNote::Opened { opening: *opening, inode: *inode, maps: *maps };
             self.client.note(&note.encode())?;
         }
         Ok(())
@@ -451,7 +452,7 @@ impl DrivenClient {
         let _sent = self.client.send_begun();
     }
 
-    fn hand_over(&mut self, executed: Executed) {
+    fn hand_over(&mut self, mut executed: Executed) {
         let Some(call) = self.waiting.get_mut(&executed.ticket) else { return };
         if call.is_abandoned {
             let call = self.waiting.remove(&executed.ticket);
@@ -461,6 +462,15 @@ impl DrivenClient {
             }
             return;
         }
+        // It may be long before the outcome is taken: others need the buffer.
+        if call.thread.is_none()
+            && let Some(buffer) = call.buffer.take()
+        {
+            keep_written(&mut executed, &buffer);
+            let buffer = self.unless_reached(buffer, &executed.outcome);
+            self.returned.push(buffer);
+        }
+        let Some(call) = self.waiting.get_mut(&executed.ticket) else { return };
         call.over = Some(executed);
         if let Some(thread) = &call.thread {
             thread.unpark();
@@ -510,6 +520,16 @@ impl DrivenClient {
         if let Some(executed) = call.over.take() {
             self.hand_over(executed);
         }
+    }
+}
+
+/// Copies what a call has written into its buffer.
+fn keep_written(executed: &mut Executed, buffer: &TransferBuffer) {
+    let len = executed.written.and_then(|len| usize::try_from(len).ok());
+    if let (Outcome::Done { result, .. }, Some(len)) = (&mut executed.outcome, len)
+        && let Ok(bytes) = buffer.region.snapshot(0..len)
+    {
+        (*result, executed.written) = (bytes, None);
     }
 }
 

@@ -6,7 +6,8 @@ use super::error::FsError;
 use super::transfer::AskedRead;
 use super::{FsCaller, FsClient};
 use crate::protocol::{
-    FsAnswer, FsCreateArgs, FsGrant, FsInode, FsLayout, FsOpenArgs, FsWho, MAY_READ, MAY_WRITE,
+    FsAnswer, FsCreateArgs, FsGrant, FsInode, FsLayout, FsOpenArgs, FsWho, MAY_MAP, MAY_READ,
+    MAY_WRITE,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,6 +25,12 @@ impl FsOpening {
     #[must_use]
     pub fn used_by(&self, caller: &FsCaller) -> FsCaller {
         FsCaller { who: FsWho { grant: self.grant, ..caller.who }, ..*caller }
+    }
+
+    /// Whether the file may be mapped shared and writable: no other client may meanwhile.
+    #[must_use]
+    pub fn may_map(&self) -> bool {
+        self.grant.rights & MAY_MAP != 0
     }
 }
 
@@ -131,8 +138,10 @@ impl FsClient {
         let connection = self.driver.connection();
         match ask(number) {
             Ok(opened) => {
-                self.driver.opened(number, opened.0.inode, connection);
-                Ok((FsOpening { number, grant: opened.1 }, opened))
+                let opening = FsOpening { number, grant: opened.1 };
+                let maps = opening.may_map();
+                self.driver.opened(number, (opened.0.inode, maps), connection);
+                Ok((opening, opened))
             }
             Err(error) => {
                 if !matches!(error, FsError::Failed { .. }) {

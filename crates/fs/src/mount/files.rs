@@ -5,6 +5,7 @@
 
 use super::ahead::AheadPlan;
 use super::gather::{GatheredWrite, WriteGather};
+use super::kept_ahead::{CountedBytes, KeptAhead};
 use crate::client::{
     ChangeWhat, ErrorCursor, FileRead, FsCaller, FsClient, FsError, FsOpening, IMPATIENT, NewTimes,
     PendingChange, PendingRead, SyncWhen, TRANSFER_MAX,
@@ -322,6 +323,7 @@ enum AheadBytes {
 struct AheadPiece {
     range: Range<u64>,
     bytes: AheadBytes,
+    _counted: CountedBytes,
 }
 
 #[derive(Debug, Default)]
@@ -331,6 +333,8 @@ struct FileReader {
     /// The changes of the inode that the pieces are behind.
     changes: u64,
     size: u64,
+    /// Whether the list of files with pieces has this one.
+    is_listed: bool,
 }
 
 /// A file as a program has opened it.
@@ -346,6 +350,7 @@ pub(super) struct OpenFile {
     pub(super) keeps_bytes: bool,
     /// Which errors of the inode it has been told of.
     errors: ErrorCursor,
+    ahead: Arc<KeptAhead>,
     reader: Mutex<FileReader>,
 }
 
@@ -355,12 +360,13 @@ impl OpenFile {
         (opening, opener): (FsOpening, &FsCaller),
         flags: i32,
         keeps_bytes: bool,
-        size: u64,
+        (size, ahead): (u64, &Arc<KeptAhead>),
     ) -> Self {
         let changes = open.changes.load(Ordering::Acquire);
         let reader = Mutex::new(FileReader { changes, size, ..FileReader::default() });
         let errors = open.client.error_cursor(open.inode);
-        Self { open, opening, opener: *opener, flags, keeps_bytes, errors, reader }
+        let (opener, ahead) = (*opener, Arc::clone(ahead));
+        Self { open, opening, opener, flags, keeps_bytes, errors, ahead, reader }
     }
 
     /// A caller with the rights of this opening.
@@ -409,16 +415,32 @@ impl OpenFile {
     }
 
     /// Bytes from the file's beginning that came with its opening.
-    pub(super) fn has_first(&self, bytes: Vec<u8>) {
+    pub(super) fn has_first(self: &Arc<Self>, bytes: Vec<u8>) {
         let mut reader = self.reader();
         let range = 0..bytes.len() as u64;
         reader.plan.has(range.end);
-        reader.pieces.push_back(AheadPiece { range, bytes: AheadBytes::Here(bytes) });
+        self.keep(&mut reader, range, AheadBytes::Here(bytes));
+    }
+
+    fn keep(self: &Arc<Self>, reader: &mut FileReader, range: Range<u64>, bytes: AheadBytes) {
+        let counted = self.ahead.count(self, range.end - range.start);
+        reader.pieces.push_back(AheadPiece { range, bytes, _counted: counted });
+        if !std::mem::replace(&mut reader.is_listed, true) {
+            self.ahead.list(self);
+        }
+    }
+
+    /// What was read ahead is not kept any longer; false: somebody reads now.
+    pub(super) fn forget_ahead(&self) -> bool {
+        let Ok(mut reader) = self.reader.try_lock() else { return false };
+        (reader.plan, reader.is_listed) = (AheadPlan::default(), false);
+        reader.pieces.clear();
+        true
     }
 
     /// Reads; fewer bytes at the file's end only.
     pub(super) fn read(
-        &self,
+        self: &Arc<Self>,
         caller: &FsCaller,
         offset: u64,
         len: usize,
@@ -444,8 +466,7 @@ impl OpenFile {
             let len = usize::try_from(piece.end - piece.start).unwrap_or(TRANSFER_MAX);
             let (client, inode) = (&self.open.client, self.open.inode);
             let Ok(read) = client.begin_read(caller, inode, piece.start, len) else { break };
-            let bytes = AheadBytes::Pending(Box::new(read));
-            reader.pieces.push_back(AheadPiece { range: piece, bytes });
+            self.keep(&mut reader, piece, AheadBytes::Pending(Box::new(read)));
         }
         self.assemble(&mut reader, caller, &range)
     }

@@ -12,7 +12,7 @@
 //!
 //! Modules in reading order: `options`, `inodes` (the kernel's numbers), `known` (names and
 //! attributes), `recent` (in mounts that keep neither), `attributes`, `gather` and `ahead` (small
-//! writes and sequential reads), `later` (attributes that go with them), `files` (open files),
+//! writes and sequential reads), `kept_ahead` (how much of that), `later` (attributes that go with them), `files` (open files),
 //! `tree` (what requests do), `looking` (what they look up), `xattrs`, `lists` and `shown`
 //! (directories), `locks` and `locking` (locks of files), `replies` and `serve` (the kernel's
 //! requests), `notices`, `lent` (names that the kernel has), `attach` (mounting),
@@ -25,6 +25,7 @@ mod detach;
 mod files;
 mod gather;
 mod inodes;
+mod kept_ahead;
 mod known;
 mod later;
 mod lent;

@@ -31,7 +31,8 @@ const WANTED: InitFlags = InitFlags::FUSE_PARALLEL_DIROPS
     .union(InitFlags::FUSE_CACHE_SYMLINKS)
     .union(InitFlags::FUSE_DO_READDIRPLUS)
     .union(InitFlags::FUSE_READDIRPLUS_AUTO)
-    .union(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP)
+    // Without FUSE_DIRECT_IO_ALLOW_MMAP: what is opened for direct I/O cannot be mapped shared, as
+    // before Linux 6.6. So a mount refuses mappings that another one may have as well.
     // The service takes set-user-id off what is written: the kernel asks for no capability of a
     // file before each write then.
     .union(InitFlags::FUSE_HANDLE_KILLPRIV_V2);

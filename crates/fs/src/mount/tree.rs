@@ -3,6 +3,7 @@
 
 use super::files::{FIRST_READ, OpenFile, OpenInode};
 use super::inodes::InodeMap;
+use super::kept_ahead::KeptAhead;
 use super::known::{AskedAt, KnownName, KnownTree};
 use super::later::HeldInodes;
 use super::lists::OpenDirectory;
@@ -67,6 +68,7 @@ pub(super) struct MountedTree {
     known: Arc<Mutex<KnownTree>>,
     recent: Mutex<RecentLooks>,
     table: Mutex<OpenTable>,
+    ahead: Arc<KeptAhead>,
     pub(super) locks: MountLocks,
     /// What is sent later.
     pub(super) held: Arc<HeldInodes>,
@@ -86,8 +88,8 @@ impl MountedTree {
         if keeps_names {
             client.note(&FsNote::Keeps);
         }
-        let (held, recent) = (Arc::default(), Mutex::default());
-        Self { client, options, keeps_names, inodes, known, recent, table, locks, held }
+        let (held, recent, ahead) = (Arc::default(), Mutex::default(), Arc::default());
+        Self { client, options, keeps_names, inodes, known, recent, table, ahead, locks, held }
     }
 
     /// Has notices of the service invalidate what the kernel keeps.
@@ -382,7 +384,9 @@ impl MountedTree {
         // The kernel would put appended bytes where it believes the end to be.
         let is_append = writes && flags & libc::O_APPEND != 0;
         let keeps_bytes = self.options.keeps_bytes() && flags & libc::O_DIRECT == 0;
-        let is_direct = is_append || !keeps_bytes;
+        // Where another mount may have mapped it, the kernel refuses shared mappings (ENODEV).
+        let is_unmappable = flags & libc::O_ACCMODE == libc::O_RDWR && !opening.may_map();
+        let is_direct = is_append || !keeps_bytes || is_unmappable;
         let mut table = self.table();
         let used = table.inodes.entry(answer.inode).or_insert_with(|| {
             let open = Arc::new(OpenInode::new(Arc::clone(&self.client), answer.inode));
@@ -393,13 +397,16 @@ impl MountedTree {
         if writes {
             open.is_opened_by(caller.thread);
         }
-        let file = OpenFile::new(open, (opening, caller), flags, keeps_bytes, answer.record.size);
+        let ahead = (answer.record.size, &self.ahead);
+        let file = OpenFile::new(open, (opening, caller), flags, keeps_bytes, ahead);
+        let file = Arc::new(file);
+        table.next += 1;
+        let handle = table.next;
+        table.files.insert(handle, Arc::clone(&file));
+        drop(table);
         if !bytes.is_empty() {
             file.has_first(bytes);
         }
-        table.next += 1;
-        let handle = table.next;
-        table.files.insert(handle, Arc::new(file));
         OpenedHere { handle, keeps, is_direct }
     }
 

@@ -103,6 +103,8 @@ pub const MAY_EXECUTE: u32 = 1;
 pub const MAY_WRITE: u32 = 2;
 /// Of [`FsAccessArgs::want`].
 pub const MAY_READ: u32 = 4;
+/// Of [`FsGrant::rights`]: the file may be mapped shared and writable.
+pub const MAY_MAP: u32 = 16;
 /// Of [`FsCreateArgs::want`]: there must be nothing of that name.
 pub const EXCL: u32 = 8;
 /// Of [`FsSeekArgs::which`]: where bytes are.

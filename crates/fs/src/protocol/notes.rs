@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The version of these messages.
-pub const NOTES: Protocol = Protocol::version(6);
+pub const NOTES: Protocol = Protocol::version(7);
 
 /// How long a client may keep what it was told, from when it asked.
 pub const LEASE: Duration = Duration::from_secs(5);
@@ -27,6 +27,8 @@ pub enum FsNote {
         opening: u64,
         /// Which file.
         inode: FsInode,
+        /// Whether it may map the file.
+        maps: bool,
     },
     /// A file has been closed, or the client no longer waits for its opening.
     Closed {

@@ -283,7 +283,7 @@ fn a_change_has_as_many_bytes_as_it_says() {
 #[test]
 fn notes_are_what_they_were() {
     let inode = FsInode { number: 7, generation: 3 };
-    let note = FsNote::Opened { opening: 3, inode };
+    let note = FsNote::Opened { opening: 3, inode, maps: true };
     assert_eq!(FsNote::decode(&note.encode()), Ok(note));
     let notice = FsNotice::Invalidate { number: 1, inode, what: StalePart::Names };
     assert_eq!(FsNotice::decode(&notice.encode()), Ok(notice.clone()));

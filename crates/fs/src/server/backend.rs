@@ -12,6 +12,7 @@ use super::io::IoThreads;
 use super::leases::LeaseTable;
 use super::lingering::LingeringInodes;
 use super::locking::LockService;
+use super::mapping::MappingRights;
 use super::opening::wanted;
 use super::opens::OpenInodes;
 use super::pool::BlockPool;
@@ -107,6 +108,7 @@ pub struct FsBackend {
     pub(super) scanning: HashMap<u64, (PeerId, Arc<KillSwitch>)>,
     pub(super) pool: BlockPool,
     pub(super) opens: OpenInodes,
+    pub(super) mapping: MappingRights,
     pub(super) grants: GrantKey,
     pub(super) locks: LockService,
     pub(super) leases: LeaseTable,
@@ -178,6 +180,7 @@ impl FsBackend {
             pool: BlockPool::new(blocks),
             store,
             opens: OpenInodes::default(),
+            mapping: MappingRights::default(),
             grants,
             locks: LockService::new(lock_marker),
             leases: LeaseTable::new(Instant::now(), was_served),
@@ -252,6 +255,9 @@ impl FsBackend {
     pub(super) fn answer(&mut self, token: u64, outcome: Outcome) {
         self.calls.remove(&token);
         let is_done = matches!(outcome, Outcome::Done { .. });
+        if let Some(opening) = self.opens.asked_by(token).filter(|_| !is_done) {
+            self.mapping.close(opening);
+        }
         if let Some(inode) = self.opens.answered(token, is_done) {
             self.closed(inode);
         }
@@ -496,13 +502,17 @@ impl RegionBackend for FsBackend {
 
     fn note(&mut self, caller: BackendCaller, bytes: &[u8]) -> Result<(), ServiceError> {
         match FsNote::decode(bytes)? {
-            FsNote::Opened { opening, inode } => {
+            FsNote::Opened { opening, inode, maps } => {
+                if maps {
+                    self.mapping.claim((caller.peer, opening), inode);
+                }
                 let opened = self.opens.open((caller.peer, opening), Some(inode));
                 if let Some(ended) = opened.map_err(|_| TOO_MANY_OPEN)? {
                     self.closed(ended);
                 }
             }
             FsNote::Closed { opening } => {
+                self.mapping.close((caller.peer, opening));
                 if let Some(inode) = self.opens.close((caller.peer, opening)) {
                     self.closed(inode);
                 }
@@ -523,6 +533,7 @@ impl RegionBackend for FsBackend {
 
     fn gone(&mut self, peer: PeerId) {
         self.opens.gone(peer, Instant::now());
+        self.mapping.gone(peer, Instant::now());
         self.locks_gone(peer);
         self.leases.gone(peer);
         self.scans_gone(peer);

@@ -208,6 +208,11 @@ impl LockService {
         }
     }
 
+    /// Whether clients may still say which locks they had before the service started.
+    pub(super) fn is_in_grace(&self) -> bool {
+        self.grace.is_some()
+    }
+
     /// A connection has ended.
     fn gone(&mut self, peer: PeerId, now: Instant) {
         let Some(id) = self.by_peer.remove(&peer) else { return };

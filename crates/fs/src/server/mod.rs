@@ -6,7 +6,7 @@
 //! service's loop waits for no disk: threads do.
 //!
 //! Modules in reading order: `durable` (the store, by the region's commits), `pool` (reserved
-//! blocks), `io` (what threads do), `opens` (who has what open), `grants` (what an opening may),
+//! blocks), `io` (what threads do), `opens` (who has what open), `grants` (what an opening may), `mapping` (who may map),
 //! `lingering` (what is about to be opened, perhaps), `locks` (who has locked what), `leases` (who
 //! keeps what), `entries` (what may be executed), `accounts` (for whom), `call` (a request that is
 //! kept), `report`, `backend` (all of it), `admission`, `opening`, `reads`, `scan` and `scans`
@@ -33,6 +33,7 @@ mod leasing;
 mod lingering;
 mod locking;
 mod locks;
+mod mapping;
 mod modules;
 mod opening;
 mod opens;

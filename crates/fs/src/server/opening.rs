@@ -6,7 +6,8 @@ use super::call::{FsCall, FsWork};
 use super::entries::EntryKind;
 use super::opens::TooManyOpen;
 use crate::protocol::{
-    FsAnswer, FsCreateArgs, FsLayout, FsOpenArgs, MAY_READ, MAY_WRITE, TouchedInodes,
+    FsAnswer, FsCreateArgs, FsInode, FsLayout, FsOpenArgs, MAY_MAP, MAY_READ, MAY_WRITE,
+    TouchedInodes,
 };
 use outboard_active::Outcome;
 use outboard_active::service::BackendCaller;
@@ -20,6 +21,17 @@ pub(super) fn wanted(request: &Request) -> u32 {
 }
 
 impl FsBackend {
+    /// What a request that opens a file is granted of what it wants.
+    pub(super) fn rights_of(&mut self, token: u64, inode: FsInode, want: u32) -> u32 {
+        const BOTH: u32 = MAY_READ | MAY_WRITE;
+        let opening = self.opens.asked_by(token).filter(|_| want & BOTH == BOTH);
+        // Those who had locks before the service started may have mapped what they have locked.
+        let may_map = opening.is_some_and(|opening| {
+            !self.locks.is_in_grace() && self.mapping.grant(opening, inode, Instant::now())
+        });
+        want & BOTH | if may_map { MAY_MAP } else { 0 }
+    }
+
     /// A request that changes names or attributes, as it is to be executed.
     pub(super) fn begin_change(
         &mut self,
@@ -54,7 +66,7 @@ impl FsBackend {
             Outcome::Done { mut result, seq } => {
                 if let Some((answer, _)) = FsAnswer::split(&result) {
                     self.opens.made(token, answer.inode, Instant::now());
-                    let rights = want & (MAY_READ | MAY_WRITE);
+                    let rights = self.rights_of(token, answer.inode, want);
                     self.grants.grant(node, answer.inode, rights).put(&mut result);
                 }
                 Outcome::Done { result, seq }

@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// How long a client may be gone.
-const GRACE: Duration = Duration::from_secs(10);
+pub(super) const GRACE: Duration = Duration::from_secs(10);
 /// Openings that one connection may have.
 const OPEN_MAX: usize = 1 << 20;
 
@@ -79,6 +79,11 @@ impl OpenInodes {
             self.expected -= 1;
             *self.counts.entry(inode).or_default() += 1;
         }
+    }
+
+    /// Which opening a request asks for.
+    pub(super) fn asked_by(&self, token: u64) -> Option<(PeerId, u64)> {
+        self.asked.get(&token).copied()
     }
 
     /// A request is answered; the inode that no client has open any more, because it failed.

@@ -66,7 +66,10 @@ impl FsBackend {
             self.fail(token, libc::EROFS, READS_ONLY);
             return None;
         }
-        let grant = asked.want.map(|want| self.grants.grant(caller.node, asked.inode, want));
+        let grant = asked.want.map(|want| {
+            let rights = self.rights_of(token, asked.inode, want);
+            self.grants.grant(caller.node, asked.inode, rights)
+        });
         let offset = asked.offset;
         let work = ReadWork { offset, len, grant, version: 0, seq: 0, bytes: Vec::new(), tries: 0 };
         let (peer, kept) = (caller.peer, Box::new(request.clone()));

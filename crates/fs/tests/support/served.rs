@@ -273,6 +273,15 @@ impl MountProcess {
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("it is there");
     }
+
+    /// Bytes of memory that the process has, by a name of proc_pid_status(5).
+    pub(crate) fn memory(&self, name: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kib.expect("a number of KiB") << 10
+    }
 }
 
 impl Drop for MountProcess {
