@@ -217,6 +217,27 @@ fn runs_that_no_client_has_met_are_remembered() {
     assert_eq!(fs::read(&path).expect("read"), b"kept");
 }
 
+#[test]
+fn an_error_is_not_lost_to_another_close() {
+    let home = Home::new("fs-ends-close");
+    let served = Served::start(&home, &["--size", "16MiB"]);
+    let mounted = Mounted::of(&home, &served, "mnt", SOFT);
+    let bytes = vec![7; 200_000];
+    let fill = |number: u32| {
+        let path = mounted.path(&format!("fill{number}"));
+        let file = File::create(path).expect("made");
+        file.write_all_at(&bytes, 0).and_then(|()| file.sync_all()).is_err()
+    };
+    assert!((0..200).any(fill), "it is full");
+    let file = File::create(mounted.path("file")).expect("made");
+    file.write_all_at(&bytes, 0).expect("gathered");
+    // As a child of the process does, which has the descriptor until it executes a program.
+    drop(file.try_clone().expect("another descriptor"));
+    let full = file.sync_all().expect_err("it is not written");
+    assert_eq!(full.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+    file.sync_all().expect("it was said");
+}
+
 /// Tells the process of a mount to end.
 fn tell(mounted: &Mounted, signal: Signal) {
     let pid = Pid::from_raw(mounted.process.id().cast_signed()).expect("a process");

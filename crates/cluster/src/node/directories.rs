@@ -11,7 +11,7 @@ use rustix::process::{Gid, Uid};
 use std::env;
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Why a service cannot have a directory.
@@ -27,6 +27,21 @@ pub enum DirectoryError {
         path: PathBuf,
         /// The user id of its owner.
         owner: u32,
+        /// The service.
+        service: String,
+        /// The user id of the service.
+        user: u32,
+    },
+    /// It lies below one that the service's user may not enter.
+    #[error(
+        "{}: the service {service} runs as user {user}, who may not enter {}: `chmod o+x` that, or \
+         name a directory elsewhere", path.display(), above.display()
+    )]
+    Above {
+        /// The directory.
+        path: PathBuf,
+        /// The one above it.
+        above: PathBuf,
         /// The service.
         service: String,
         /// The user id of the service.
@@ -72,7 +87,7 @@ pub(super) fn make(
     }
     match outcome {
         // A service that must have a cache reports that it has none.
-        Err(DirectoryError::System { .. }) | Ok(()) => Ok(()),
+        Err(DirectoryError::System { .. } | DirectoryError::Above { .. }) | Ok(()) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
@@ -92,6 +107,10 @@ fn give(service: &ServiceName, path: &Path, user: Option<User>) -> Result<(), Di
         _ => {}
     }
     let Some(user) = user else { return Ok(()) };
+    if let Some(above) = shut_above(path, user).map_err(failed)? {
+        let (path, service) = (path.into(), service.as_str().into());
+        return Err(DirectoryError::Above { path, above, service, user: user.uid });
+    }
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
     let opened = openat(CWD, path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
     let owner = fstat(&opened).map_err(|error| failed(error.into()))?.st_uid;
@@ -108,6 +127,25 @@ fn give(service: &ServiceName, path: &Path, user: Option<User>) -> Result<(), Di
         .map_err(|error| failed(error.into()))
 }
 
+/// The first directory above a path that a user may not enter. The user is in no other group.
+fn shut_above(path: &Path, user: User) -> io::Result<Option<PathBuf>> {
+    let Some(parent) = path.parent() else { return Ok(None) };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let parent = parent.canonicalize()?;
+    for above in parent.ancestors().collect::<Vec<_>>().into_iter().rev() {
+        let found = fs::metadata(above)?;
+        let may_enter = match () {
+            () if found.uid() == user.uid => Mode::XUSR,
+            () if found.gid() == user.gid => Mode::XGRP,
+            () => Mode::XOTH,
+        };
+        if found.mode() & may_enter.bits() == 0 {
+            return Ok(Some(above.to_owned()));
+        }
+    }
+    Ok(None)
+}
+
 fn is_empty(path: &Path) -> io::Result<bool> {
     Ok(fs::read_dir(path)?.next().is_none())
 }
@@ -115,7 +153,7 @@ fn is_empty(path: &Path) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn an_empty_directory_is_given_away_and_no_other() {
@@ -139,6 +177,13 @@ mod tests {
         assert!(error.contains("chown -R 61300:61300"), "{error}");
         std::os::unix::fs::symlink("/root", top.join("link")).expect("a link");
         give(&service, &top.join("link"), Some(one)).expect_err("a link");
+        fs::set_permissions(top.join("a"), PermissionsExt::from_mode(0o700)).expect("set");
+        let error = give(&service, &path, Some(other)).expect_err("below a directory of root's");
+        let shut = top.join("a").canonicalize().expect("there");
+        assert!(
+            error.to_string().contains(&format!("may not enter {}:", shut.display())),
+            "{error}"
+        );
         fs::remove_dir_all(&top).expect("removed");
     }
 }

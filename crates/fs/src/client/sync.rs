@@ -40,6 +40,14 @@ impl FsClient {
         self.errors.check(inode, cursor)
     }
 
+    /// As [`Self::check_written`], for a close: others who have the opening are still told.
+    ///
+    /// # Errors
+    /// As of that.
+    pub fn check_at_close(&self, inode: FsInode, cursor: &ErrorCursor) -> Result<(), FsError> {
+        self.errors.check_at_close(inode, cursor)
+    }
+
     /// A change that a program believes made has failed.
     pub(crate) fn write_failed(&self, inode: FsInode, error: &FsError) {
         self.errors.add(inode, error.errno());

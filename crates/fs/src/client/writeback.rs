@@ -74,6 +74,26 @@ impl WritebackErrors {
             None => Ok(()),
         }
     }
+
+    /// The error of which an open file description has not been told, for one of its closes. It
+    /// stays to be told: a child of the process that writes may have closed its copy.
+    pub(super) fn check_at_close(
+        &self,
+        inode: FsInode,
+        cursor: &ErrorCursor,
+    ) -> Result<(), FsError> {
+        let seen = cursor.0.load(Ordering::Acquire);
+        if seen >= self.last.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match self.lock().get_mut(&inode).filter(|error| error.number > seen) {
+            Some(error) => {
+                error.is_reported = true;
+                Err(FsError::of(error.errno))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -101,6 +121,20 @@ mod tests {
         assert_eq!(told(1, &errors.cursor(inode(1))), 0, "others have been told");
         errors.add(inode(1), libc::ENOSPC);
         assert_eq!((told(1, &first), told(1, &second)), (libc::ENOSPC, libc::ENOSPC));
+    }
+
+    #[test]
+    fn a_close_leaves_the_error_to_others_with_the_description() {
+        let errors = WritebackErrors::default();
+        let cursor = errors.cursor(inode(1));
+        errors.add(inode(1), libc::EIO);
+        for _ in 0..2 {
+            errors.check_at_close(inode(1), &cursor).expect_err("a child's, then its parent's");
+        }
+        let later = errors.cursor(inode(1));
+        errors.check(inode(1), &later).expect("others have been told");
+        errors.check(inode(1), &cursor).expect_err("fsync says it");
+        errors.check_at_close(inode(1), &cursor).expect("it was said");
     }
 
     #[test]

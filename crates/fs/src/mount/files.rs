@@ -389,7 +389,7 @@ impl OpenFile {
         self.open.settle(caller, changed);
         match self.flags & libc::O_ACCMODE {
             libc::O_RDONLY => Ok(()),
-            _ => self.check_written(),
+            _ => self.open.client.check_at_close(self.open.inode, &self.errors),
         }
     }
 
