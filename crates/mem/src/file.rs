@@ -48,9 +48,9 @@ fn status(file: BorrowedFd<'_>) -> Result<libc::stat, MemError> {
     Ok(unsafe { found.assume_init() })
 }
 
-/// The seals of a memfd; `None` for any other file. The kernel does not count the process that made
-/// a memfd as a writer of it, so that only its seals tell. A file of a tmpfs has a seal as well, and
-/// its writers are counted.
+/// The seals of a memfd; `None` for any other file. The kernel does not count the process that
+/// made a memfd as a writer of it, so that only its seals tell. A file of a tmpfs has a seal as
+/// well, and its writers are counted.
 fn seals(file: BorrowedFd<'_>) -> Option<libc::c_int> {
     // SAFETY: the call takes no pointer and changes nothing.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };

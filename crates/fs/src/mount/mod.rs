@@ -12,15 +12,16 @@
 //!
 //! Modules in reading order: `options`, `inodes` (the kernel's numbers), `known` (names and
 //! attributes), `recent` (in mounts that keep neither), `attributes`, `gather` and `ahead` (small
-//! writes and sequential reads), `kept_ahead` (how much of that), `later` (attributes that go with them), `files` (open files),
-//! `tree` (what requests do), `looking` (what they look up), `xattrs`, `lists` and `shown`
-//! (directories), `locks` and `locking` (locks of files), `replies` and `serve` (the kernel's
-//! requests), `notices`, `lent` (names that the kernel has), `attach` (mounting),
-//! `detach` (its end).
+//! writes and sequential reads), `kept_ahead` (how much of that), `later` (attributes that go with
+//! them), `files` (open files), `tree` (what requests do), `blocks`, `looking` (what they look up),
+//! `xattrs`, `lists` and `shown` (directories), `locks` and `locking` (locks of files), `replies`
+//! and `serve` (the kernel's requests), `notices`, `lent` (names that the kernel has), `attach`
+//! (mounting), `detach` (its end).
 
 mod ahead;
 mod attach;
 mod attributes;
+mod blocks;
 mod detach;
 mod files;
 mod gather;
@@ -70,8 +71,8 @@ impl std::fmt::Debug for FsMount {
 }
 
 impl FsMount {
-    /// Mounts a file system on a directory, by a path without links; `source` is what the machine's table of mounts says of
-    /// where it comes from.
+    /// Mounts a file system on a directory, by a path without links; `source` is what the machine's
+    /// table of mounts says of where it comes from.
     ///
     /// # Errors
     /// [`FsMountError`].

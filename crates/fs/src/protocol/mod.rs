@@ -8,8 +8,9 @@
 //! module's headers), `places` (where these are in a region), `bytes` (reads and changes as clients
 //! ask for them), `batch` (many changes by one request), `lists` (answers with names), `walks`
 //! (answers of the module `find`), `scans` (files looked through line by line), `errno` (failures),
-//! `times` (what a time is), `touched` (which inodes a change is about), `locks` and `ranges` (locks of files), `notes` (messages beside
-//! executions), `volatile` (where there are none).
+//! `times` (what a time is), `touched` (which inodes a change is about), `serving` (what a server
+//! says of itself), `locks` and `ranges` (locks of files), `notes` (messages beside executions),
+//! `volatile` (where there are none).
 
 mod batch;
 mod bytes;

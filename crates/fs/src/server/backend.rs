@@ -122,7 +122,7 @@ pub struct FsBackend {
     /// Writes that wait for blocks.
     pub(super) waiting: VecDeque<u64>,
     /// Requests that wait until a commit is durable.
-    durable: BTreeMap<u64, Vec<u64>>,
+    pub(super) durable: BTreeMap<u64, Vec<u64>>,
     pub(super) held: VecDeque<(BackendCaller, Request)>,
     /// Bytes of files that requests have in memory.
     pub(super) under_way: usize,
@@ -280,30 +280,6 @@ impl FsBackend {
         }
     }
 
-    fn wait_durable(&mut self, token: u64, seq: u64, outcome: Outcome) {
-        if self.store.last() >= seq {
-            return self.answer(token, outcome);
-        }
-        if let Some(call) = self.calls.get_mut(&token) {
-            (call.request, call.work) = (None, FsWork::Durable(outcome));
-            self.durable.entry(seq).or_default().push(token);
-            self.store.want(seq);
-        }
-    }
-
-    /// Everything that the client has been told of becomes durable.
-    fn sync(&mut self, caller: BackendCaller, token: u64) {
-        self.counters.syncs += 1;
-        let call =
-            FsCall { peer: caller.peer, kind: EntryKind::Sync, request: None, work: FsWork::None };
-        self.calls.insert(token, call);
-        if let Some(why) = self.store.failure() {
-            return self.fail(token, libc::EIO, &why);
-        }
-        let seq = self.region.seq();
-        self.wait_durable(token, seq, Outcome::Done { result: Vec::new(), seq });
-    }
-
     /// A request that is made again and was executed: its answer.
     fn earlier(&self, request: &Request) -> Option<Outcome> {
         let found = self.region.find(request.id?, request.retried_since?);
@@ -415,30 +391,6 @@ impl FsBackend {
             if let Some(request) = self.begin(caller, kind, request) {
                 self.execute(request);
             }
-        }
-    }
-
-    fn take_durable(&mut self) {
-        let failure = self.store.failure();
-        let durable = self.store.last();
-        while let Some(entry) = self.durable.first_entry() {
-            if *entry.key() > durable && failure.is_none() {
-                break;
-            }
-            let is_durable = *entry.key() <= durable;
-            for token in entry.remove() {
-                match (self.calls.remove(&token).map(|call| call.work), &failure) {
-                    (Some(FsWork::Durable(outcome)), _) if is_durable => {
-                        self.answer(token, outcome);
-                    }
-                    (Some(_), Some(why)) => self.fail(token, libc::EIO, why),
-                    _ => {}
-                }
-            }
-        }
-        let on_disk = self.store.on_disk();
-        if self.pool.durable(on_disk, self.store.held().as_deref()) {
-            self.serve_waiting();
         }
     }
 }

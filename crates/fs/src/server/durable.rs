@@ -1,8 +1,13 @@
-//! The store, by the numbers that the region gives its commits.
+//! The store, by the numbers that the region gives its commits, and requests that wait for it.
 
+use super::backend::FsBackend;
+use super::call::{FsCall, FsWork};
+use super::entries::EntryKind;
 use crate::protocol::{FsEndedRun, FsLayout};
 use crate::store::superblock::EndedRun;
 use crate::store::{DataFile, FsStore, HeldBlocks, SyncMode};
+use outboard_active::Outcome;
+use outboard_active::service::BackendCaller;
 use std::sync::Arc;
 
 /// See this file's first lines.
@@ -98,5 +103,57 @@ impl DurableCommits {
     pub(super) fn close(&mut self) -> Result<(), String> {
         let closed = self.store.take().map_or(Ok(()), FsStore::close);
         closed.map_err(|error| error.to_string())
+    }
+}
+
+impl FsBackend {
+    /// Answers a request when a commit is durable.
+    pub(super) fn wait_durable(&mut self, token: u64, seq: u64, outcome: Outcome) {
+        if self.store.last() >= seq {
+            return self.answer(token, outcome);
+        }
+        if let Some(call) = self.calls.get_mut(&token) {
+            (call.request, call.work) = (None, FsWork::Durable(outcome));
+            self.durable.entry(seq).or_default().push(token);
+            self.store.want(seq);
+        }
+    }
+
+    /// Everything that the client has been told of becomes durable.
+    pub(super) fn sync(&mut self, caller: BackendCaller, token: u64) {
+        self.counters.syncs += 1;
+        let call =
+            FsCall { peer: caller.peer, kind: EntryKind::Sync, request: None, work: FsWork::None };
+        self.calls.insert(token, call);
+        if let Some(why) = self.store.failure() {
+            return self.fail(token, libc::EIO, &why);
+        }
+        let seq = self.region.seq();
+        self.wait_durable(token, seq, Outcome::Done { result: Vec::new(), seq });
+    }
+
+    /// Answers requests whose commits are durable by now, or never will be.
+    pub(super) fn take_durable(&mut self) {
+        let failure = self.store.failure();
+        let durable = self.store.last();
+        while let Some(entry) = self.durable.first_entry() {
+            if *entry.key() > durable && failure.is_none() {
+                break;
+            }
+            let is_durable = *entry.key() <= durable;
+            for token in entry.remove() {
+                match (self.calls.remove(&token).map(|call| call.work), &failure) {
+                    (Some(FsWork::Durable(outcome)), _) if is_durable => {
+                        self.answer(token, outcome);
+                    }
+                    (Some(_), Some(why)) => self.fail(token, libc::EIO, why),
+                    _ => {}
+                }
+            }
+        }
+        let on_disk = self.store.on_disk();
+        if self.pool.durable(on_disk, self.store.held().as_deref()) {
+            self.serve_waiting();
+        }
     }
 }

@@ -6,14 +6,14 @@
 //! service's loop waits for no disk: threads do.
 //!
 //! Modules in reading order: `durable` (the store, by the region's commits), `pool` (reserved
-//! blocks), `io` (what threads do), `opens` (who has what open), `grants` (what an opening may), `mapping` (who may map),
-//! `lingering` (what is about to be opened, perhaps), `locks` (who has locked what), `leases` (who
-//! keeps what), `entries` (what may be executed), `accounts` (for whom), `call` (a request that is
-//! kept), `report`, `backend` (all of it), `admission`, `opening`, `reads`, `scan` and `scans`
-//! (files that are looked through), `hashes` (of files), `changes`, `batch` (many of them by one
-//! request), `locking`, `leasing`, `housekeeping` (blocks, inodes that are gone), `quotas` (who
-//! pays), `modules` (those that it is made of), `snapshots` (what the operator asks), `volatile`
-//! (without a store), `table` and `process` (the service's process).
+//! blocks), `io` (what threads do), `opens` (who has what open), `grants` (what an opening may),
+//! `mapping` (who may map), `lingering` (what is about to be opened, perhaps), `locks` (who has
+//! locked what), `leases` (who keeps what), `entries` (what may be executed), `accounts` (for
+//! whom), `call` (a request that is kept), `report`, `backend` (all of it), `admission`, `opening`,
+//! `reads`, `scan` and `scans` (files that are looked through), `hashes` (of files), `changes`,
+//! `batch` (many of them by one request), `locking`, `leasing`, `housekeeping` (blocks, inodes that
+//! are gone), `quotas` (who pays), `modules` (those that it is made of), `snapshots` (what the
+//! operator asks), `volatile` (without a store), `table` and `process` (the service's process).
 
 mod accounts;
 mod admission;

@@ -1,8 +1,8 @@
 //! The superblock: what a store is. Bytes only, no file.
 //!
 //! Layout, little-endian: "obfstore", version (4 bytes), 0 (4), the store's number (16), blocks
-//! (8), bytes of the region (8), epoch (8), incarnation of the run (8), base of the run (8), up to
-//! eight runs before it, the latest first, each with epoch (8), incarnation (8) and last commit (8),
+//! (8), bytes of the region (8), epoch (8), incarnation of the run (8), base of the run (8), eight
+//! runs before it, the latest first, each with its epoch (8), incarnation (8) and last commit (8),
 //! BLAKE3 of all that (32). Version 1 had no runs before.
 
 use super::error::FsStoreError;
