@@ -50,7 +50,12 @@ impl FsClient {
 
     /// A change that a program believes made has failed.
     pub(crate) fn write_failed(&self, inode: FsInode, error: &FsError) {
-        self.errors.add(inode, error.errno());
+        let errno = match error {
+            // A program that was killed: the bytes are lost to others.
+            FsError::Interrupted => libc::EIO,
+            error => error.errno(),
+        };
+        self.errors.add(inode, errno);
     }
 
     /// The number of a change that was made one-sided, or of a sync.

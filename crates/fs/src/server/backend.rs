@@ -455,11 +455,12 @@ impl RegionBackend for FsBackend {
     fn note(&mut self, caller: BackendCaller, bytes: &[u8]) -> Result<(), ServiceError> {
         match FsNote::decode(bytes)? {
             FsNote::Opened { opening, inode, maps } => {
+                let opened = self.opens.open((caller.peer, opening), Some(inode));
+                let ended = opened.map_err(|_| TOO_MANY_OPEN)?;
                 if maps {
                     self.mapping.claim((caller.peer, opening), inode);
                 }
-                let opened = self.opens.open((caller.peer, opening), Some(inode));
-                if let Some(ended) = opened.map_err(|_| TOO_MANY_OPEN)? {
+                if let Some(ended) = ended {
                     self.closed(ended);
                 }
             }
