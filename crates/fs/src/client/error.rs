@@ -93,7 +93,7 @@ pub(super) fn result_of(outcome: Outcome) -> Result<Vec<u8>, FsError> {
     }
 }
 
-/// Why an execution that is not done is not.
+/// Why an execution has failed.
 pub(super) fn failure_of(outcome: Outcome) -> FsError {
     match outcome {
         Outcome::Failed { code, text } => FsError::Failed { errno: errno_of_failure(code), text },

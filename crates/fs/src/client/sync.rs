@@ -35,7 +35,7 @@ impl FsClient {
     /// Reports once what of an inode has failed since its opening was told last.
     ///
     /// # Errors
-    /// That.
+    /// The error.
     pub fn check_written(&self, inode: FsInode, cursor: &ErrorCursor) -> Result<(), FsError> {
         self.errors.check(inode, cursor)
     }
@@ -43,7 +43,7 @@ impl FsClient {
     /// As [`Self::check_written`], for a close: others who have the opening are still told.
     ///
     /// # Errors
-    /// As of that.
+    /// The error.
     pub fn check_at_close(&self, inode: FsInode, cursor: &ErrorCursor) -> Result<(), FsError> {
         self.errors.check_at_close(inode, cursor)
     }
